@@ -1,0 +1,110 @@
+"""The logical parameters of a program: names, shapes, counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from giantdsl.ir.nodes import Call, Function, Op, Program, Repeat, Statement, Weight
+from giantdsl.ir.types import base_axis
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter under its logical name. `shape` is the plain module's, in elements."""
+
+    name: str
+    weight: Weight
+    shape: tuple[int, ...]
+
+
+def extent(program: Program, axis: str) -> int:
+    """Number of meaningful elements along an axis with a static size."""
+    size = program.axes[base_axis(axis)].extent
+    assert size is not None, f"axis {axis} has no static size"
+    return size
+
+
+def stored_shape(program: Program, weight: Weight) -> tuple[int, ...]:
+    """Shape of a weight in the plain module: see `Weight`."""
+    per = tuple(extent(program, a) for a in weight.per)
+    out = math.prod(extent(program, a) for a in weight.out_axes)
+    if weight.leaf == "":
+        return tuple(extent(program, a) for a in weight.axes)
+    if not weight.in_axes:
+        return (*per, out)
+    into = math.prod(extent(program, a) for a in weight.in_axes)
+    first = weight.axes[len(weight.per)]
+    is_table = bool(weight.out_axes) and first == weight.in_axes[0] and not _is_square(weight)
+    return (*per, into, out) if is_table else (*per, out, into)
+
+
+def _is_square(weight: Weight) -> bool:
+    return weight.out_axes == weight.in_axes
+
+
+def iter_parameters(program: Program) -> Iterator[Parameter]:
+    """Every owned parameter once, in order of use in the plain module. Loops are expanded here."""
+    shapes: dict[int, tuple[int, ...]] = {}
+    for name, weight in _walk(program.forward, ""):
+        shape = shapes.get(id(weight))
+        if shape is None:
+            shape = shapes[id(weight)] = stored_shape(program, weight)
+        yield Parameter(name, weight, shape)
+
+
+def count_parameters(program: Program) -> int:
+    """Number of logical elements, ties counted once; does not expand loops."""
+    counts: dict[int, int] = {}
+
+    def of_function(function: Function) -> int:
+        if id(function) not in counts:
+            counts[id(function)] = of_statements(function.statements)
+        return counts[id(function)]
+
+    def of_statements(statements: list[Statement]) -> int:
+        return sum(of_statement(s) for s in statements)
+
+    def of_statement(statement: Statement) -> int:
+        if isinstance(statement, Op):
+            owned = (use.weight for use in statement.weights if not use.tied)
+            return sum(math.prod(extent(program, a) for a in w.axes) for w in owned)
+        if isinstance(statement, Call):
+            return of_function(statement.function)
+        if isinstance(statement, Repeat):
+            if statement.shared:
+                return of_statements(statement.bodies[0].statements) if statement.bodies else 0
+            each = [of_statements(body.statements) for body in statement.bodies]
+            return sum(each[variant] for variant in statement.pattern)
+        return 0
+
+    return of_function(program.forward)
+
+
+def join(*parts: str) -> str:
+    """A dotted name of the parts that are not empty."""
+    return ".".join(part for part in parts if part)
+
+
+def _walk(function: Function, prefix: str) -> Iterator[tuple[str, Weight]]:
+    yield from _walk_statements(function.statements, prefix, "")
+
+
+def _walk_statements(
+    statements: list[Statement], prefix: str, index: str
+) -> Iterator[tuple[str, Weight]]:
+    for statement in statements:
+        if isinstance(statement, Op):
+            for use in statement.weights:
+                if not use.tied:
+                    yield join(prefix, use.weight.member, index, use.weight.leaf), use.weight
+        elif isinstance(statement, Call):
+            yield from _walk(statement.function, join(prefix, statement.member, index))
+        elif isinstance(statement, Repeat):
+            if statement.shared:
+                yield from _walk_statements(statement.bodies[0].statements, prefix, index)
+                continue
+            for i, variant in enumerate(statement.pattern):
+                inner = join(index, str(i))
+                yield from _walk_statements(statement.bodies[variant].statements, prefix, inner)
