@@ -373,7 +373,7 @@ class Entry(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights(Node):
-    """`weights hf { … }` or `weights hf from "std/hf/gpt2"`: one of `entries` and `path` is None."""
+    """`weights hf { … }` or `weights hf from "std/hf/gpt2"`: `entries` or `path` is None."""
 
     name: Name
     entries: tuple[Entry, ...] | None
