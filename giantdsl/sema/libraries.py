@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from giantdsl.diagnostics import Diagnostic, Label, Sink, did_you_mean
 from giantdsl.sema.builtins import BUILTINS
+from giantdsl.sema.primes import check_primes
 from giantdsl.sema.scalars import FUNCTIONS
 from giantdsl.sema.scope import BlockRef, Library
 from giantdsl.source import SourceFile
@@ -21,6 +22,7 @@ def build_library(
 ) -> Library:
     """Blocks, externs and defaults a file defines or imports."""
     library = Library(file)
+    check_primes(file, sink)
     places: dict[str, ast.Name] = {}
     for item in file.items:
         if isinstance(item, ast.Import):

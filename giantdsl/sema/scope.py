@@ -107,6 +107,7 @@ class Tables:
         self.sink = sink
         self.row_means: dict[int, Count | None] = {}
         self.producers: dict[int, Op] = {}
+        self.capacities: dict[int, float | None] = {}
         self.poisoned: set[int] = set()
         self.keep_alive: list[Value] = []
 
@@ -155,7 +156,8 @@ def describe(sem: Sem) -> str:
     if isinstance(sem, Failed):
         return "something wrong"
     if isinstance(sem, tuple):
-        return f"[{', '.join(describe(item) for item in sem)}]"
+        shown = (i.name if isinstance(i, AxisArg) else describe(i) for i in sem)
+        return f"[{', '.join(shown)}]"
     return format_attr(sem)
 
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from giantdsl.source import SourceFile, Span
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Node:
     span: Span
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Name(Node):
     """An identifier as written; axes may end in a prime: `s'`."""
 
@@ -26,7 +26,7 @@ class Name(Node):
 # ---- types --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AxisRef(Node):
     """`heads`, or `heads@tp` with a layout of its own."""
 
@@ -34,19 +34,19 @@ class AxisRef(Node):
     mesh: Name | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RestAxes(Node):
     """`..`: the axes a library block does not name."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Axes(Node):
     """`[b, s, d]`."""
 
     axes: tuple[AxisRef | RestAxes, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ValueType(Node):
     """`[b, s]: vocab`; without a dtype the value is float."""
 
@@ -54,7 +54,7 @@ class ValueType(Node):
     dtype: Name | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Param(Node):
     """`keep[b, t]: bool = none`; without axes it is a compile-time value."""
 
@@ -67,38 +67,38 @@ class Param(Node):
 # ---- expressions --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Number(Node):
     """`50_257`, `3e-4`, `300B`: an int where it was written as a whole number."""
 
     value: int | float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class String(Node):
     """Its value without quotes and escapes."""
 
     value: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Bool(Node):
     value: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NoneLiteral(Node):
     pass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Word(Node):
     """A word that is no name: `1f1b`."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Path(Node):
     """`x`, `train.lr.peak`."""
 
@@ -109,12 +109,12 @@ class Path(Node):
         return ".".join(part.text for part in self.parts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ListExpr(Node):
     items: tuple[Expr, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Unary(Node):
     """`-x` or `not x`."""
 
@@ -122,7 +122,7 @@ class Unary(Node):
     operand: Expr
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Binary(Node):
     """`+ - * / // % ** == != < <= > >= and or`."""
 
@@ -131,7 +131,7 @@ class Binary(Node):
     right: Expr
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Ternary(Node):
     """`then if condition else otherwise`."""
 
@@ -140,7 +140,7 @@ class Ternary(Node):
     otherwise: Expr
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Arg(Node):
     """`x` or `name=x` inside a call."""
 
@@ -148,7 +148,7 @@ class Arg(Node):
     value: Expr
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Call(Node):
     """`linear(x, bias=true) as out -> [b, s, d]`."""
 
@@ -158,7 +158,7 @@ class Call(Node):
     result: Axes | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pick(Node):
     """`s=0`: one index, the axis is gone."""
 
@@ -166,7 +166,7 @@ class Pick(Node):
     index: Expr
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Slice(Node):
     """`s=1:`, `s=:4`, `s=a:b`."""
 
@@ -175,7 +175,7 @@ class Slice(Node):
     stop: Expr | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Rename(Node):
     """`s as s'`."""
 
@@ -183,7 +183,7 @@ class Rename(Node):
     to: Name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Index(Node):
     """`x[s=0]`, `x[s=1:, h as h']`."""
 
@@ -210,7 +210,7 @@ Expr = (
 # ---- statements ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Target(Node):
     """`x` or `x[b, s, d]` left of `=`."""
 
@@ -218,7 +218,7 @@ class Target(Node):
     axes: Axes | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Assign(Node):
     """`q, k, v = linear(x) -> [..], [..], [..]`.
 
@@ -230,25 +230,25 @@ class Assign(Node):
     more_types: tuple[Axes, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Return(Node):
     values: tuple[Expr, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Loss(Node):
     name: Name
     value: Expr
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Body(Node):
     """Statements between braces; the span includes the braces."""
 
     statements: tuple[Statement, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Repeat(Node):
     """`repeat i in layers shared { … }`."""
 
@@ -258,7 +258,7 @@ class Repeat(Node):
     body: Body
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class If(Node):
     """`else if` is an `otherwise` whose only statement is another If."""
 
@@ -267,7 +267,7 @@ class If(Node):
     otherwise: Body | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Stage(Node):
     """A stage boundary: here, or after every n-th iteration."""
 
@@ -280,18 +280,18 @@ Statement = Assign | Return | Loss | Repeat | If | Stage
 # ---- sections -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Model(Node):
     name: Name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Import(Node):
     names: tuple[Name, ...]
     path: String
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DimDecl(Node):
     """`s: seq = 1024`."""
 
@@ -300,12 +300,12 @@ class DimDecl(Node):
     size: Expr | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Dims(Node):
     decls: tuple[DimDecl, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Default(Node):
     """`default linear(bias=true)`."""
 
@@ -313,7 +313,7 @@ class Default(Node):
     args: tuple[Arg, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Block(Node):
     name: Name
     generics: tuple[Name, ...]
@@ -322,7 +322,7 @@ class Block(Node):
     body: Body
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Extern(Node):
     """`extern ema<s, d>(x[.., s, d]) -> [.., s, d] from "my_ops:ema" along d`."""
 
@@ -334,14 +334,14 @@ class Extern(Node):
     along: tuple[Name, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Forward(Node):
     params: tuple[Param, ...]
     results: tuple[ValueType, ...]
     body: Body
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Segment(Node):
     """One step of a weight path: a name, `*`, or `(q, k, v)`."""
 
@@ -352,14 +352,14 @@ class Segment(Node):
         return self.names == ("*",)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LayoutGroup(Node):
     """`d` or `(_ heads hd)` in the layout of a stored tensor; `_` tells fused layers apart."""
 
     names: tuple[Name, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Entry(Node):
     """`attention.(q, k, v) = "attn.c_attn".T [d, (_ heads hd)] { … }`."""
 
@@ -371,7 +371,7 @@ class Entry(Node):
     children: tuple[Entry, ...] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Weights(Node):
     """`weights hf { … }` or `weights hf from "std/hf/gpt2"`: `entries` or `path` is None."""
 
@@ -380,7 +380,7 @@ class Weights(Node):
     path: String | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Setting(Node):
     """`lr = cosine(peak=3e-4)`."""
 
@@ -388,7 +388,7 @@ class Setting(Node):
     value: Expr
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Shard(Node):
     """`shard heads, ff on tp else s`."""
 
@@ -397,17 +397,17 @@ class Shard(Node):
     otherwise: Name | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Parallel(Node):
     entries: tuple[Shard | Setting, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Train(Node):
     settings: tuple[Setting, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Profile(Node):
     name: Name
     settings: tuple[Setting, ...]
@@ -428,7 +428,7 @@ Item = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class File(Node):
     source: SourceFile
     items: tuple[Item, ...]

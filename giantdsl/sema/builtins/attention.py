@@ -200,8 +200,8 @@ def _alibi(call: BuiltinCall) -> Sem:
             "one feature axis and two sequence axes, as in `-> [heads, s, s']`",
             call.axes_span,
         )
-    attrs = {"heads": features[0], "s": seqs[0], "t": seqs[1]}
-    return call.emit("alibi", [], call.axes, attrs)
+    heads, s, t = features[0], seqs[0], seqs[1]
+    return call.emit("alibi", [], (heads, s, t), {"heads": heads, "s": s, "t": t})
 
 
 ATTENTION = (

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from giantdsl.ir.types import AxisKind
-from giantdsl.sema.scope import Sem, Tables
+from giantdsl.sema.scope import Sem, Tables, shape
 from giantdsl.sema.signature import BuiltinCall, Param, Signature
 
 Build = Callable[[BuiltinCall], Sem]
@@ -30,3 +30,50 @@ WEIGHT_OPTIONS = (
 
 def feature_axes(tables: Tables, axes: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(a for a in axes if tables.kind(a) is AxisKind.FEATURE)
+
+
+def check_per(call: BuiltinCall, *places: tuple[str, ...]) -> Sem | None:
+    """A report if a weight for each index of the `per` axes makes no sense here.
+
+    `places` are the axes of the input and of the result: both must have the `per` axes.
+    """
+    layer, kind = call.builder(), call.signature.name
+    span = call.span_of("per")
+    for i, axis in enumerate(layer.per):
+        axis_kind = call.tables.kind(axis)
+        if axis_kind in (AxisKind.BATCH, AxisKind.RAGGED):
+            return call.fail(
+                "G221",
+                f"a weight cannot have the {axis_kind.value} axis `{axis}`",
+                "no size is known here",
+                span=span,
+            )
+        if axis in layer.per[:i]:
+            return call.fail(
+                "G230",
+                f"`{kind}` is already `per={axis}`",
+                "twice",
+                "the block it is in has one copy for each index already",
+                span,
+            )
+        for axes in places:
+            if axis not in axes:
+                return call.fail(
+                    "G230",
+                    f"`{kind}` has a weight for each index of `{axis}`, its tensors have no `{axis}`",
+                    f"`{axis}` is not in {shape(axes)}",
+                    f"with `per={axis}` both the input and the result have the axis `{axis}`",
+                )
+    return None
+
+
+def refuse_per(call: BuiltinCall) -> Sem | None:
+    """A report if there are `per` axes, for layers that cannot have any."""
+    if not call.builder().per:
+        return None
+    return call.fail(
+        "G230",
+        f"`{call.signature.name}` cannot have a copy for each index of an axis",
+        f"per={call.builder().per[-1]}",
+        "`per` is for linear, layernorm, rmsnorm and param; move this out of the block",
+    )

@@ -85,6 +85,14 @@ def _dispatch(call: BuiltinCall) -> Sem:
         "slot": slots[0],
         "capacity": float(capacity) if isinstance(capacity, int | float) else None,
     }
+    factor = float(capacity) if isinstance(capacity, int | float) else None
+    known = call.tables.capacities.setdefault(id(route), factor)
+    if known != factor:
+        return call.fail(
+            "G203",
+            "one route has one capacity",
+            f"it was sent with {'none' if known is None else f'{known:g}'} before",
+        )
     return call.emit("dispatch", [x, route], axes, attrs)
 
 
@@ -105,7 +113,12 @@ def _combine(call: BuiltinCall) -> Sem:
         )
     features = tuple(a for a in y.type.axes if a not in (experts, slots[0]))
     axes = (*route.type.axes, *features)
-    return call.emit("combine", [y, route], axes, {"experts": experts, "slot": slots[0]})
+    attrs: dict[str, Attr] = {
+        "experts": experts,
+        "slot": slots[0],
+        "capacity": call.tables.capacities.get(id(route)),
+    }
+    return call.emit("combine", [y, route], axes, attrs)
 
 
 def _load_balance(call: BuiltinCall) -> Sem:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from giantdsl.attrs import Attr
 from giantdsl.ir.nodes import Init, Value
 from giantdsl.ir.types import BUILTIN_DTYPES, FLOAT, AxisKind
-from giantdsl.sema.builtins.base import WEIGHT_OPTIONS, Builtin, feature_axes
+from giantdsl.sema.builtins.base import (
+    WEIGHT_OPTIONS,
+    Builtin,
+    check_per,
+    feature_axes,
+    refuse_per,
+)
 from giantdsl.sema.scope import Sem, shape
 from giantdsl.sema.signature import BuiltinCall, Param, Signature
 
@@ -20,6 +26,9 @@ def _linear(call: BuiltinCall) -> Sem:
             "G231", "`linear` takes a float tensor", f"this is {x.type}", span=call.span_of("x")
         )
     out = call.axes if call.axes is not None else x.type.axes
+    wrong = check_per(call, x.type.axes, out)
+    if wrong is not None:
+        return wrong
     gone = tuple(a for a in x.type.axes if a not in out)
     new = tuple(a for a in out if a not in x.type.axes)
     square = not gone and not new
@@ -107,6 +116,18 @@ def _embedding(call: BuiltinCall) -> Sem:
             "name the feature axis it looks up: `-> [b, s, d]`",
             call.axes_span,
         )
+    for axis in new:
+        if call.tables.kind(axis) in (AxisKind.BATCH, AxisKind.RAGGED):
+            return call.fail(
+                "G221",
+                f"`embedding` cannot make the {call.tables.kind(axis).value} axis `{axis}`",
+                f"`{axis}` is not in {indices.type}",
+                f"give the indices the axis `{axis}`",
+                call.axes_span,
+            )
+    wrong = refuse_per(call)
+    if wrong is not None:
+        return wrong
     weight = call.builder().weight(new, (index,), table=True, default_init=DEFAULT_INIT)
     if weight is None:
         return call.tables.poison(call.axes, call.span)
@@ -130,6 +151,9 @@ def _norm(call: BuiltinCall) -> Sem:
     if x.type.dtype != FLOAT:
         return call.fail("G231", f"`{kind}` takes a float tensor", f"this is {x.type}")
     layer = call.builder()
+    wrong = check_per(call, tuple(a for a in x.type.axes if a != over))
+    if wrong is not None:
+        return wrong
     init = call.args.get("init")
     gain = layer.gain(over, 1.0, "weight")
     if init is not None:
@@ -149,11 +173,15 @@ def _param(call: BuiltinCall) -> Sem:
                 "no size is known here",
                 span=call.axes_span,
             )
-    weight = call.builder().weight(call.axes, (), default_init=DEFAULT_INIT, leaf="")
+    wrong = check_per(call, call.axes)
+    if wrong is not None:
+        return wrong
+    per = call.builder().per
+    rest = tuple(a for a in call.axes if a not in per)
+    weight = call.builder().weight(rest, (), default_init=DEFAULT_INIT, leaf="")
     if weight is None:
         return call.tables.poison(call.axes, call.span)
-    axes = (*call.builder().per, *call.axes)
-    return call.emit("param", [], axes, weights=[weight])
+    return call.emit("param", [], (*per, *rest), weights=[weight])
 
 
 def _relative_bias(call: BuiltinCall) -> Sem:
@@ -169,6 +197,9 @@ def _relative_bias(call: BuiltinCall) -> Sem:
             "one feature axis and two sequence axes, as in `-> [heads, s, s']`",
             call.axes_span,
         )
+    wrong = refuse_per(call)
+    if wrong is not None:
+        return wrong
     heads, s, t = features[0], seqs[0], seqs[1]
     index = call.axis("buckets")
     weight = call.builder().weight((heads,), (index,), table=True, default_init=DEFAULT_INIT)
@@ -182,7 +213,7 @@ def _relative_bias(call: BuiltinCall) -> Sem:
         "two_way": call.attr("two_way"),
         "far": call.attr("far"),
     }
-    return call.emit("relative_bias", [], axes, attrs, weights=[weight])
+    return call.emit("relative_bias", [], (heads, s, t), attrs, weights=[weight])
 
 
 TENSOR = Param("x", "tensor")

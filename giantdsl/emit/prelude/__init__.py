@@ -1,0 +1,1 @@
+"""What emitted files carry along. Read as text by the emitter, imported by tests only."""

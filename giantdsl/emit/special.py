@@ -1,0 +1,119 @@
+"""Attention, experts, losses and Python operations in the forward pass."""
+
+from __future__ import annotations
+
+from giantdsl.attrs import Config
+from giantdsl.emit.code import ATOM, Code, reads_of
+from giantdsl.emit.elementwise import aligned
+from giantdsl.emit.layers import axes_attr
+from giantdsl.emit.scope import Scope
+from giantdsl.ir.nodes import Op, Value
+
+
+def positions(scope: Scope, op: Op) -> Code:
+    size = scope.size(str(op.attrs["axis"]))
+    device = f", device={scope.device}" if scope.device else ""
+    return Code(f"torch.arange({size.text}{device})", size.reads)
+
+
+def alibi(scope: Scope, op: Op) -> Code:
+    s, t = scope.size(str(op.attrs["s"])), scope.size(str(op.attrs["t"]))
+    heads = scope.extent(str(op.attrs["heads"]))
+    return Code(f"alibi({heads}, {s.text}, {t.text}, {scope.device})", reads_of([s, t]))
+
+
+def sdpa(scope: Scope, op: Op) -> Code:
+    codes = scope.codes(op.inputs)
+    args = [code.text for code in codes[:3]]
+    for name, default in (("causal", False), ("window", None), ("scale", None)):
+        if op.attrs[name] != default or name in scope.static:
+            args.append(f"{name}={scope.attr(op, name)}")
+    given = dict(zip(axes_attr(op, "extras"), zip(codes[3:], op.inputs[3:], strict=True), strict=True))
+    for name in ("mask", "bias", "keep", "document"):
+        if name in given:
+            args.append(f"{name}={_extra(op, name, *given[name]).text}")
+        elif name in scope.absent:
+            args.append(f"{name}={name}")
+    if op.site is not None:
+        args += [f"dropout_p={op.attrs['dropout']!r}", f"noise=fold({scope.noise}, {op.site})"]
+    return Code(f"attention({', '.join(args)})", reads_of(codes))
+
+
+def _extra(op: Op, name: str, code: Code, value: Value) -> Code:
+    if name in ("keep", "document"):
+        return aligned(code, value.type.axes, (*op.inputs[1].type.axes[:-3], str(op.attrs["t"])))
+    s, t = str(op.attrs["s"]), str(op.attrs["t"])
+    key = f"{t}'" if t == s and not t.endswith("'") else t
+    want = (*op.inputs[0].type.axes[:-3], str(op.attrs["heads"]), s, key)
+    return aligned(code, value.type.axes, want)
+
+
+def rope(scope: Scope, op: Op) -> Code:
+    codes = scope.codes(op.inputs)
+    axes = op.inputs[0].type.axes
+    at = axes.index(str(op.attrs["seq"])) - len(axes)
+    args = [codes[0].text, f"dim={at}", f"theta={scope.attr(op, 'theta')}"]
+    if len(codes) > 1:
+        axis = str(op.attrs["seq"])
+        args += [f"position={codes[1].text}", f"length={scope.extent(axis)}"]
+    scaling = op.attrs["scaling"]
+    if isinstance(scaling, Config):
+        args.append(f'scaling="{scaling.name}"')
+        args += [f"{key}={value!r}" for key, value in scaling.kwargs]
+    return Code(f"rope({', '.join(args)})", reads_of(codes))
+
+
+def _last(x: Code, value: Value, axis: str) -> str:
+    """x with `axis` last."""
+    at = value.type.axes.index(axis)
+    return x.text if at == len(value.type.axes) - 1 else f"{x.within(ATOM)}.movedim({at}, -1)"
+
+
+def topk(scope: Scope, op: Op) -> Code:
+    x = scope.code(op.inputs[0])
+    probs = _last(x, op.inputs[0], str(op.attrs["over"]))
+    return Code(f"topk({probs}, {op.attrs['k']}, renormalize={op.attrs['renormalize']})", x.reads)
+
+
+def routed(scope: Scope, op: Op) -> Code:
+    codes = scope.codes(op.inputs)
+    capacity = op.attrs.get("capacity")
+    given = [] if capacity is None else [f"capacity={capacity!r}"]
+    text = ", ".join([*(code.text for code in codes), *given])
+    return Code(f"{op.kind}({text})", reads_of(codes))
+
+
+def load_balance(scope: Scope, op: Op) -> Code:
+    codes = scope.codes(op.inputs)
+    probs = _last(codes[0], op.inputs[0], str(op.attrs["over"]))
+    return Code(f"load_balance({probs}, {codes[1].text})", reads_of(codes))
+
+
+def cross_entropy(scope: Scope, op: Op) -> Code:
+    codes = scope.codes(op.inputs)
+    logits = _last(codes[0], op.inputs[0], str(op.attrs["over"]))
+    args = [logits, codes[1].text, f"ignore={op.attrs['ignore']}"]
+    if op.attrs["smooth"]:
+        args.append(f"smooth={op.attrs['smooth']!r}")
+    if op.attrs["extras"]:
+        args.append(f"weight={codes[2].text}")
+    return Code(f"cross_entropy({', '.join(args)})", reads_of(codes))
+
+
+def z_loss(scope: Scope, op: Op) -> Code:
+    x = scope.code(op.inputs[0])
+    return Code(f"z_loss({_last(x, op.inputs[0], str(op.attrs['over']))})", x.reads)
+
+
+def mse(scope: Scope, op: Op) -> Code:
+    codes = scope.codes(op.inputs)
+    return Code(f"F.mse_loss({codes[0].text}, {codes[1].text})", reads_of(codes))
+
+
+def extern(scope: Scope, op: Op) -> Code:
+    codes = scope.codes(op.inputs)
+    statics = op.attrs["statics"]
+    assert isinstance(statics, Config)
+    given = [f"{key}={value!r}" for key, value in statics.kwargs]
+    text = ", ".join([*(code.text for code in codes), *given])
+    return Code(f"{op.attrs['name']}({text})", reads_of(codes))
