@@ -83,10 +83,19 @@ class Guards:
                     self._store(scope, name, value)
 
     def end(self, scope: Scope) -> None:
-        """The losses that stand behind no condition."""
-        for name, value in self._function.losses:
-            if not self._loss_guards[name] and name not in self._written:
-                self._store(scope, name, value)
+        """The losses not stored yet, each behind its condition if it has one."""
+        open_guard: Guard = ()
+        rest = [(n, v) for n, v in self._function.losses if n not in self._written]
+        for name, value in sorted(rest, key=lambda item: self._loss_guards[item[0]]):
+            guard = self._loss_guards[name]
+            if guard and not self._is_top and scope.is_known(value):
+                continue
+            if guard and guard != open_guard:
+                scope.write(f"if {' and '.join(f'{n} is not None' for n in guard)}:")
+            open_guard = guard
+            scope.depth += bool(guard)
+            self._store(scope, name, value)
+            scope.depth -= bool(guard)
 
     def _store(self, scope: Scope, name: str, value: Value) -> None:
         self._written.add(name)
@@ -146,13 +155,17 @@ def _tainted(function: Function, names: dict[int, str]) -> dict[int, frozenset[s
                 optional = statement.function.loss_only
                 always = [v for i, v in enumerate(statement.inputs) if i not in optional]
                 mark(statement.results, of(always))
-                mark(statement.losses, of(statement.inputs))
+                needs = loss_needs(statement.function)
+                for value, positions in zip(statement.losses, needs, strict=True):
+                    extra = [v for i, v in enumerate(statement.inputs) if i in positions]
+                    mark([value], of([*always, *extra]))
             elif isinstance(statement, Repeat):
                 for body in statement.bodies:
                     visit(body.statements)
                 mark(statement.results, of(statement.inits))
-                inner = [v for body in statement.bodies for _, v in body.losses]
-                mark([v for _, v in statement.losses], of(inner))
+                for name, total in statement.losses:
+                    terms = [v for body in statement.bodies for n, v in body.losses if n == name]
+                    mark([total], of(terms))
 
     def mark(values: Sequence[Value], found: frozenset[str]) -> None:
         if found:
@@ -160,3 +173,13 @@ def _tainted(function: Function, names: dict[int, str]) -> dict[int, frozenset[s
 
     visit(function.statements)
     return taint
+
+
+def loss_needs(function: Function) -> list[frozenset[int]]:
+    """For each loss, the loss-only parameters (by position) it cannot be computed without."""
+    names = {i: str(i) for i in function.loss_only}
+    taint = _tainted(function, names)
+    return [
+        frozenset(int(name) for name in taint.get(id(value), frozenset()))
+        for _, value in function.losses
+    ]

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from giantdsl.emit.prelude.random import dropout
+
 
 def attention(
     q: Tensor,
@@ -34,6 +36,7 @@ def attention(
         gqa = q.size(-3) != k.size(-3)
         o = F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, enable_gqa=gqa)
         return o.transpose(-3, -2)
+    bias = None if bias is None else bias.to(q.dtype)
     seen = visible(q, k, causal, window, mask, keep, document)
     if q.size(-3) != k.size(-3):
         groups = q.size(-3) // k.size(-3)

@@ -72,4 +72,4 @@ def dropout(x: Tensor, p: float, noise: Tensor | None) -> Tensor:
     """Zero a share p of x [b, ..] and scale up the rest; nothing without noise."""
     if noise is None:
         return x
-    return x * (keep_mask(x.shape, p, noise) * (1 / (1 - p)))
+    return x * keep_mask(x.shape, p, noise).to(x.dtype).mul_(1 / (1 - p))
