@@ -77,7 +77,9 @@ def _marks(diagnostic: Diagnostic) -> Sequence[_Mark]:
     labels = [(diagnostic.primary, "^"), *((other, "-") for other in diagnostic.others)]
     marks = [_Mark(x.span.line, x.span.column, x.span, sign, x.text) for x, sign in labels]
     main = diagnostic.primary.span.source.name
-    return sorted(marks, key=lambda m: (m.span.source.name != main, m.line, m.column))
+    return sorted(
+        marks, key=lambda m: (m.span.source.name != main, m.line, m.sign != "^", m.column)
+    )
 
 
 def _underlined(mark: _Mark) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from giantdsl.attrs import Attr, Config, format_attr
+from giantdsl.attrs import Attr
 from giantdsl.ir.types import Axis, TensorType
 from giantdsl.source import Span
 

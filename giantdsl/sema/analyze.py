@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from giantdsl.diagnostics import Diagnostic, Label, Sink
-from giantdsl.ir.nodes import Function, Program, Value
+from giantdsl.ir.nodes import Call, Function, Op, Program, Repeat, Statement, Value
 from giantdsl.ir.types import BUILTIN_DTYPES, TensorType
 from giantdsl.sema.axes import resolve_axes
 from giantdsl.sema.binding import Bound, make_extern
@@ -18,6 +18,9 @@ from giantdsl.sema.losses import check_forward_counts
 from giantdsl.sema.scalars import Failed
 from giantdsl.sema.scope import Frame, Library, Tables
 from giantdsl.syntax import ast
+
+
+MAX_WEIGHTS = 200_000
 
 
 def dims_of(file: ast.File, overrides: Mapping[str, ast.Expr], sink: Sink) -> Dims:
@@ -46,6 +49,7 @@ def analyze(file: ast.File, dims: Dims, load: Loader, sink: Sink) -> Program | N
     function = finish_function(elaborator, frame, inputs, results, {}, forward.span)
     _check_unused_blocks(elaborator, library)
     functions = reachable_functions(function)
+    _check_size(functions, sink)
     _name_classes(functions)
     return Program(
         model=model.name.text,
@@ -157,6 +161,37 @@ def _inputs(tables: Tables, frame: Frame, forward: ast.Forward) -> tuple[Value, 
     return tuple(found)
 
 
+def _check_size(functions: Sequence[Function], sink: Sink) -> None:
+    """Loops in loops multiply: the names of all weights must still fit into memory."""
+    counts: dict[int, int] = {}
+    for function in functions:
+        each = [_num_weights(s, counts) for s in function.statements]
+        counts[id(function)] = total = sum(each)
+        if function is functions[-1] and total > MAX_WEIGHTS:
+            largest = function.statements[each.index(max(each))]
+            sink.add(
+                Diagnostic(
+                    "G215",
+                    f"{total:,} weights are too many",
+                    Label(largest.span, "most of them are here"),
+                    f"a model has at most {MAX_WEIGHTS:,} weight tensors; repeat less often",
+                )
+            )
+
+
+def _num_weights(statement: Statement, counts: Mapping[int, int]) -> int:
+    """How many weight tensors a statement owns, loops expanded."""
+    if isinstance(statement, Op):
+        return sum(not use.tied for use in statement.weights)
+    if isinstance(statement, Call):
+        return counts[id(statement.function)]
+    if isinstance(statement, Repeat):
+        each = [sum(_num_weights(s, counts) for s in body.statements) for body in statement.bodies]
+        runs = statement.pattern[:1] if statement.shared else statement.pattern
+        return sum(each[variant] for variant in runs)
+    return 0
+
+
 def _check_unused_blocks(elaborator: Elaborator, library: Library) -> None:
     """Read the file's own blocks that nothing uses, where their parameters say enough."""
     tables = elaborator.tables
@@ -200,12 +235,12 @@ def _externs(library: Library) -> dict[str, ast.Extern]:
 def _name_classes(functions: list[Function]) -> None:
     """Symbols: the block's name in CamelCase, numbered where a block is used in several ways."""
     taken: set[str] = set()
+    numbers: dict[str, int] = {}
     for function in functions:
         base = "".join(part[:1].upper() + part[1:] for part in function.name.split("_") if part)
         base = symbol = base or "Block"
-        number = 1
         while symbol in taken:
-            number += 1
-            symbol = f"{base}{number}"
+            numbers[base] = numbers.get(base, 1) + 1
+            symbol = f"{base}{numbers[base]}"
         taken.add(symbol)
         function.symbol = symbol

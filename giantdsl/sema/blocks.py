@@ -74,17 +74,16 @@ def instantiate(
     key = (id(block), bound.key())
     if key in e.functions:
         return e.functions[key]
-    if any(block is other for other in e.open_blocks) or len(e.open_blocks) > MAX_DEPTH:
-        e.sink.add(
-            Diagnostic(
-                "G229",
-                f"block `{block.name.text}` uses itself",
-                Label(span, "used here, inside itself"),
-                "blocks cannot be recursive; use `repeat`",
-            )
-        )
+    fault = _nesting_fault(e, block, span)
+    if fault is not None:
+        e.sink.add(fault)
+        return None
+    if e.is_exhausted:
         return None
     e.open_blocks.append(block)
+    reads_again = e.reads_again
+    e.reads_again = reads_again or id(block) in e.read_blocks
+    e.read_blocks.add(id(block))
     place = ".".join([member, *(str(i) for i in frame.indices)])
     inner = Frame(
         name=block.name.text,
@@ -98,6 +97,7 @@ def instantiate(
     )
     params = tuple(v for v in bound.env.values() if isinstance(v, Value))
     returned = e.run_body(inner, block.body)
+    e.reads_again = reads_again
     results = declared_results(
         e, inner, block.results, returned, block, f"block `{block.name.text}`"
     )
@@ -106,6 +106,24 @@ def instantiate(
     function = finish_function(e, inner, params, results, bound.statics(), block.span)
     e.functions[key] = function
     return function
+
+
+def _nesting_fault(e: Elaborator, block: ast.Block, span: Span) -> Diagnostic | None:
+    if any(block is other for other in e.open_blocks):
+        return Diagnostic(
+            "G229",
+            f"block `{block.name.text}` uses itself",
+            Label(span, "used here, inside itself"),
+            "blocks cannot be recursive; use `repeat`",
+        )
+    if len(e.open_blocks) >= MAX_DEPTH:
+        return Diagnostic(
+            "G229",
+            f"blocks are used in blocks more than {MAX_DEPTH} deep",
+            Label(span, "one too many"),
+            "write what the innermost blocks do into the blocks that use them",
+        )
+    return None
 
 
 def declared_results(
@@ -117,7 +135,9 @@ def declared_results(
     what: str,
 ) -> list[Value]:
     """The returned values in their declared types."""
-    if returned is None:
+    if returned is None and e.is_exhausted:
+        returned = [(FAILED, node.span) for _ in declared]
+    elif returned is None:
         end = Span(node.span.source, max(node.span.end - 1, node.span.start), node.span.end)
         e.sink.add(
             Diagnostic(

@@ -11,6 +11,7 @@ from giantdsl.sema.scalars import Failed, evaluate
 from giantdsl.syntax import ast
 
 MAX_SIZE = 2**48
+MAX_PARTS = 256
 
 
 class Dims:
@@ -137,7 +138,7 @@ def _number(decl: ast.DimDecl, expr: ast.Expr, value: Attr, dims: Dims, sink: Si
     """A value that is no whole number: legal as a plain scalar, never as a derived size."""
     name = decl.name.text
     derived = isinstance(value, float) and _derived(expr, dims)
-    if decl.kind is not None or (derived and _means_size(expr)):
+    if decl.kind is not None or (derived and _means_size(expr, dims)):
         shown = f"{value:g}" if isinstance(value, float) else str(value)
         sink.add(
             Diagnostic(
@@ -194,13 +195,13 @@ def _derived(expr: ast.Expr, dims: Dims) -> bool:
     return bool(_names_in(expr) & dims.declared.keys())
 
 
-def _means_size(expr: ast.Expr) -> bool:
-    """`d / 7` is meant as a size; `1 / sqrt(d)` and `0.1 * d` are numbers."""
+def _means_size(expr: ast.Expr, dims: Dims) -> bool:
+    """`d / 7` is meant as a size; `1 / sqrt(d)`, `0.1 * d` and products of such are numbers."""
     if isinstance(expr, ast.Binary):
-        return _means_size(expr.left) and _means_size(expr.right)
-    return (
-        isinstance(expr, ast.Path) or isinstance(expr, ast.Number) and isinstance(expr.value, int)
-    )
+        return _means_size(expr.left, dims) and _means_size(expr.right, dims)
+    if isinstance(expr, ast.Path):
+        return isinstance(dims.names.get(expr.text), int)
+    return isinstance(expr, ast.Number) and isinstance(expr.value, int)
 
 
 def _factors(expr: ast.Expr, dims: Dims, op: str) -> tuple[str, ...]:
@@ -217,7 +218,9 @@ def _factors(expr: ast.Expr, dims: Dims, op: str) -> tuple[str, ...]:
             if not inner:
                 return ()
             found += inner
-    return tuple(found)
+    # A factor twice could not be told apart in a tensor; the limit keeps doubling chains short.
+    unclear = op == "*" and len(set(found)) < len(found)
+    return () if unclear or len(found) > MAX_PARTS else tuple(found)
 
 
 def _derived_override(name: str, size: ast.Expr, override: ast.Expr) -> Diagnostic:

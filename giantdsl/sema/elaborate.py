@@ -42,7 +42,10 @@ class Elaborator:
         self.row_means: dict[int, dict[int, Count | None]] = {}
         self.open_blocks: list[ast.Block] = []
         self.seen_blocks: set[int] = set()
-        self.num_statements = 0
+        self.read_blocks: set[int] = set()
+        self.num_followed = 0
+        self.reads_again = False
+        self.gave_up = False
 
     # ---- values ---------------------------------------------------------------------------
 
@@ -293,7 +296,7 @@ class Elaborator:
     @property
     def is_exhausted(self) -> bool:
         """Whether following loops took more statements than a spec can sensibly have."""
-        return self.num_statements > statements.MAX_STATEMENTS
+        return self.num_followed > statements.MAX_FOLLOWED
 
     def run_body(self, frame: Frame, body: ast.Body) -> list[tuple[Sem, Span]] | None:
         return statements.run_body(self, frame, body)

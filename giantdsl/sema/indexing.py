@@ -125,7 +125,12 @@ def _slice(
         tables.sink.add(_unnamed(tables, value, axis, stop - start, item.span))
         return tables.poison(None, item.span)
     axes = tuple(to if a == axis else a for a in value.type.axes)
-    attrs: dict[str, Attr] = {"axis": axis, "start": start, "stop": None if item.stop is None else stop, "to": to}
+    attrs: dict[str, Attr] = {
+        "axis": axis,
+        "start": start,
+        "stop": None if item.stop is None else stop,
+        "to": to,
+    }
     type = TensorType(axes, value.type.dtype)
     return emit_op(tables, frame, "slice", [value], type, attrs, item.span)
 

@@ -35,11 +35,14 @@ def run_repeat(e: Elaborator, frame: Frame, statement: ast.Repeat) -> None:
     frame.num_loops += 1
     loop = frame.num_loops
     bodies: list[Body] = []
+    reads_again = e.reads_again
     for i in range(count if uses_index else min(count, 1)):
         frame.num_sites, frame.num_fused = first_site, first_fused
+        e.reads_again = reads_again or i > 0
         bodies.append(_iteration(e, frame, statement, carried, loop, i))
         if e.is_exhausted:
             return
+    e.reads_again = reads_again
     if not bodies:
         return
     kept, pattern = distinct_bodies(bodies)

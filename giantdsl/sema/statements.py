@@ -21,14 +21,16 @@ from giantdsl.syntax import ast
 if TYPE_CHECKING:
     from giantdsl.sema.elaborate import Elaborator
 
-MAX_STATEMENTS = 500_000
+# What is read more than once: loops whose body depends on the index, blocks used in several ways.
+# About a second's worth.
+MAX_FOLLOWED = 10_000
 
 
 def run_body(e: Elaborator, frame: Frame, body: ast.Body) -> list[tuple[Sem, Span]] | None:
     """Run statements; the values of a `return` with their places, or None."""
     for i, statement in enumerate(body.statements):
-        e.num_statements += 1
-        if e.num_statements > MAX_STATEMENTS:
+        e.num_followed += e.reads_again
+        if e.is_exhausted:
             _too_large(e, statement.span)
             return None
         returned = run_statement(e, frame, statement)
@@ -47,14 +49,18 @@ def run_body(e: Elaborator, frame: Frame, body: ast.Body) -> list[tuple[Sem, Spa
 
 
 def _too_large(e: Elaborator, span: Span) -> None:
-    e.sink.add(
-        Diagnostic(
-            "G215",
-            "the loops of this spec are too large to check",
-            Label(span, f"more than {MAX_STATEMENTS} statements when loops are followed"),
-            "a loop whose body does not use its index is read once, however often it runs",
+    """Said once: everything after it only follows."""
+    if not e.gave_up:
+        e.gave_up = True
+        e.sink.add(
+            Diagnostic(
+                "G215",
+                "this spec is too large to check",
+                Label(span, f"more than {MAX_FOLLOWED:,} statements when loops are followed"),
+                "a `repeat` whose body does not use its index is read once, however often it runs; "
+                "so is a block that is always used in the same way",
+            )
         )
-    )
 
 
 def run_statement(

@@ -65,7 +65,12 @@ def _linear(call: BuiltinCall) -> Sem:
         )
     weight = layer.weight(new, gone, default_init=DEFAULT_INIT)
     bias = layer.bias(new) if call.args["bias"] else None
-    attrs: dict[str, Attr] = {"contracted": gone, "created": new, "square": square, "per": layer.per}
+    attrs: dict[str, Attr] = {
+        "contracted": gone,
+        "created": new,
+        "square": square,
+        "per": layer.per,
+    }
     if weight is None:
         return tables.poison(out, call.span)
     return call.emit("linear", [x], out, attrs, weights=[weight, bias])

@@ -1,0 +1,208 @@
+"""The compiler on one page: read, parse, check, lower, plan, emit. No torch."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from giantdsl import resources
+from giantdsl.diagnostics import Diagnostic, Sink
+from giantdsl.emit import emit_module
+from giantdsl.errors import SettingsError
+from giantdsl.ir.flops import count_flops
+from giantdsl.ir.nodes import Program
+from giantdsl.ir.parameters import Parameter, count_parameters, iter_parameters
+from giantdsl.ir.types import BUILTIN_DTYPES, AxisKind, base_axis
+from giantdsl.passes.legality import check_plan
+from giantdsl.plan import InputInfo, ParameterInfo, Plan
+from giantdsl.sema.analyze import analyze, dims_of
+from giantdsl.sema.dims import Dims
+from giantdsl.sema.settings import dims_overrides, resolve
+from giantdsl.settings.origins import Origins
+from giantdsl.settings.values import Settings
+from giantdsl.source import SourceFile
+from giantdsl.syntax import ast, parse_file, parse_setting, read_source
+from giantdsl.weights.resolve import check_maps
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A spec that was found right. `warnings` may still be worth showing."""
+
+    source: SourceFile
+    tree: ast.File
+    program: Program
+    settings: Settings
+    warnings: tuple[Diagnostic, ...]
+    weight_maps: dict[str, ast.Weights]
+
+
+def compile_spec(
+    spec: str | pathlib.Path | SourceFile,
+    *,
+    overrides: Sequence[str] = (),
+    profiles: Sequence[str] = (),
+    plan_file: str | pathlib.Path | None = None,
+) -> Compiled:
+    """Check a spec under its overrides.
+
+    Args:
+      spec: the file, or its text as a SourceFile.
+      overrides: `path=value` in the language's own values, applied after profiles, later wins.
+      profiles: names of `profile` sections, applied in order.
+      plan_file: a file whose `parallel` section replaces the spec's.
+
+    Raises:
+      SpecError: with every diagnostic of the file.
+      SettingsError: the file cannot be read.
+    """
+    sink = Sink()
+    source = spec if isinstance(spec, SourceFile) else read_source(pathlib.Path(spec), sink)
+    sink.raise_if_errors()
+    assert source is not None
+    tree = parse_file(source, sink)
+    if plan_file is not None:
+        tree = _with_plan(tree, pathlib.Path(plan_file), sink)
+    sink.raise_if_errors()
+    settings_nodes = [_override(text, sink) for text in overrides]
+    sink.raise_if_errors()
+    changes = [node for node in settings_nodes if node is not None]
+    chosen = _profiles(tree, profiles)
+    dims = dims_of(tree, dims_overrides(chosen, changes), sink)
+    program = analyze(tree, dims, _Loader(sink), sink)
+    settings, origins = _settings(tree, dims, chosen, changes, sink)
+    maps: dict[str, ast.Weights] = {}
+    if program is not None and not sink.has_errors:
+        check_plan(program, settings, origins, sink)
+        maps = check_maps(tree, program, _Loader(sink), sink)
+    sink.raise_if_errors()
+    assert program is not None
+    return Compiled(source, tree, program, settings, tuple(sink.diagnostics), maps)
+
+
+class _Loader:
+    """Finds imported files: beside the importing file, then in the library that ships with us."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._files: dict[pathlib.Path, ast.File] = {}
+
+    def __call__(self, name: str, importer: SourceFile) -> ast.File | None:
+        beside = pathlib.Path(importer.name).parent / f"{name}.giant"
+        for path in (beside, resources.std_path(name)):
+            if path is not None and path.is_file():
+                return self._read(path)
+        return None
+
+    def _read(self, path: pathlib.Path) -> ast.File | None:
+        if path not in self._files:
+            source = read_source(path, self._sink)
+            if source is None:
+                return None
+            self._files[path] = parse_file(source, self._sink)
+        return self._files[path]
+
+
+def _override(text: str, sink: Sink) -> ast.Setting | None:
+    """`train.steps=20`, as written on the command line."""
+    if "=" not in text:
+        raise SettingsError(f"an override is written key=value, not `{text}`")
+    return parse_setting(SourceFile("command line", text), sink)
+
+
+def _profiles(tree: ast.File, names: Sequence[str]) -> list[ast.Profile]:
+    known = {item.name.text: item for item in tree.items if isinstance(item, ast.Profile)}
+    missing = [name for name in names if name not in known]
+    if missing:
+        has = ", ".join(known) or "none"
+        raise SettingsError(f"{tree.source.name} has no profile `{missing[0]}`; it has: {has}")
+    return [known[name] for name in names]
+
+
+def _with_plan(tree: ast.File, path: pathlib.Path, sink: Sink) -> ast.File:
+    source = read_source(path, sink)
+    if source is None:
+        return tree
+    plan = parse_file(source, sink)
+    kept = [item for item in tree.items if not isinstance(item, ast.Parallel)]
+    added = [item for item in plan.items if isinstance(item, ast.Parallel)]
+    if not added:
+        raise SettingsError(f"{path} has no `parallel` section")
+    return ast.File(span=tree.span, source=tree.source, items=(*kept, *added))
+
+
+def _settings(
+    tree: ast.File,
+    dims: Dims,
+    profiles: Sequence[ast.Profile],
+    changes: Sequence[ast.Setting],
+    sink: Sink,
+) -> tuple[Settings, Origins]:
+    parallel = next((item for item in tree.items if isinstance(item, ast.Parallel)), None)
+    train = next((item for item in tree.items if isinstance(item, ast.Train)), None)
+    blocks = {item.name.text for item in tree.items if isinstance(item, ast.Block)}
+    blocks |= {n.text for item in tree.items if isinstance(item, ast.Import) for n in item.names}
+    return resolve(parallel, train, profiles, changes, dims.names, blocks, sink)
+
+
+# ---- what the runtime gets -----------------------------------------------------------------
+
+
+def make_plan(compiled: Compiled) -> Plan:
+    """Emit the plain module and collect what running it takes."""
+    program = compiled.program
+    parallel = compiled.settings.parallel
+    recompute = parallel.recompute if parallel is not None else ()
+    emitted = emit_module(program, recompute=recompute, source_name=compiled.source.name)
+    inputs = tuple(_input(program, i) for i in range(len(program.forward.params)))
+    counted = [name for name, count in program.counts.items() if count.kind == "valid"]
+    classes = [c for block in recompute for c in emitted.classes.get(block, ())]
+    return Plan(
+        model=program.model,
+        source=emitted.source,
+        source_name=f"{program.model}.py",
+        class_name=emitted.class_name,
+        inputs=inputs,
+        output_names=tuple(value.name for value in program.forward.results),
+        parameters=tuple(_parameter(p) for p in iter_parameters(program)),
+        num_parameters=count_parameters(program),
+        losses=tuple(name for name, _ in program.forward.losses),
+        counted=tuple(counted),
+        recompute=tuple(classes),
+        flops=count_flops(program),
+        tokens_per_sample=_tokens_per_sample(inputs),
+    )
+
+
+def _input(program: Program, position: int) -> InputInfo:
+    value = program.forward.params[position]
+    axes = [program.axes[base_axis(a)] for a in value.type.axes]
+    dtype = value.type.dtype
+    classes = None if dtype in BUILTIN_DTYPES else program.axes[base_axis(dtype)].extent
+    return InputInfo(
+        name=value.name,
+        axes=value.type.axes,
+        sizes=tuple(axis.extent for axis in axes),
+        dtype=dtype,
+        num_classes=classes,
+        seq=tuple(i for i, axis in enumerate(axes) if axis.kind is AxisKind.SEQ),
+        loss_only=position in program.forward.loss_only,
+    )
+
+
+def _parameter(parameter: Parameter) -> ParameterInfo:
+    weight = parameter.weight
+    decay = len(parameter.shape) >= 2 if weight.decay is None else weight.decay
+    return ParameterInfo(parameter.name, parameter.shape, weight.lr, decay, weight.dtype)
+
+
+def _tokens_per_sample(inputs: Sequence[InputInfo]) -> int:
+    sizes = [
+        size
+        for info in inputs
+        if info.num_classes is not None
+        for i in info.seq
+        if (size := info.sizes[i]) is not None
+    ]
+    return max(sizes, default=1)
