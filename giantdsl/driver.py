@@ -28,7 +28,11 @@ from giantdsl.weights.resolve import check_maps
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A spec that was found right. `warnings` may still be worth showing."""
+    """A spec that was found right. `warnings` may still be worth showing.
+
+    `changes` are the settings of profiles and the command line in the order they were applied,
+    `plan` the `parallel` section of a plan file, where one was given.
+    """
 
     source: SourceFile
     tree: ast.File
@@ -36,6 +40,8 @@ class Compiled:
     settings: Settings
     warnings: tuple[Diagnostic, ...]
     weight_maps: dict[str, ast.Weights]
+    changes: tuple[ast.Setting, ...] = ()
+    plan: ast.Parallel | None = None
 
 
 def compile_spec(
@@ -62,8 +68,10 @@ def compile_spec(
     sink.raise_if_errors()
     assert source is not None
     tree = parse_file(source, sink)
-    if plan_file is not None:
-        tree = _with_plan(tree, pathlib.Path(plan_file), sink)
+    plan = None if plan_file is None else _plan_section(pathlib.Path(plan_file), sink)
+    if plan is not None:
+        kept = [item for item in tree.items if not isinstance(item, ast.Parallel)]
+        tree = ast.File(span=tree.span, source=tree.source, items=(*kept, plan))
     sink.raise_if_errors()
     settings_nodes = [_override(text, sink) for text in overrides]
     sink.raise_if_errors()
@@ -78,7 +86,9 @@ def compile_spec(
         maps = check_maps(tree, program, _Loader(sink), sink)
     sink.raise_if_errors()
     assert program is not None
-    return Compiled(source, tree, program, settings, tuple(sink.diagnostics), maps)
+    applied = (*(s for profile in chosen for s in profile.settings), *changes)
+    warnings = tuple(sink.diagnostics)
+    return Compiled(source, tree, program, settings, warnings, maps, applied, plan)
 
 
 class _Loader:
@@ -120,16 +130,16 @@ def _profiles(tree: ast.File, names: Sequence[str]) -> list[ast.Profile]:
     return [known[name] for name in names]
 
 
-def _with_plan(tree: ast.File, path: pathlib.Path, sink: Sink) -> ast.File:
+def _plan_section(path: pathlib.Path, sink: Sink) -> ast.Parallel | None:
+    """The `parallel` section of a plan file; None after reporting what is wrong with it."""
     source = read_source(path, sink)
     if source is None:
-        return tree
+        return None
     plan = parse_file(source, sink)
-    kept = [item for item in tree.items if not isinstance(item, ast.Parallel)]
-    added = [item for item in plan.items if isinstance(item, ast.Parallel)]
-    if not added:
+    found = next((item for item in plan.items if isinstance(item, ast.Parallel)), None)
+    if found is None and not sink.has_errors:
         raise SettingsError(f"{path} has no `parallel` section")
-    return ast.File(span=tree.span, source=tree.source, items=(*kept, *added))
+    return found
 
 
 def _settings(
@@ -171,7 +181,7 @@ def make_plan(compiled: Compiled) -> Plan:
         counted=tuple(counted),
         recompute=tuple(classes),
         flops=count_flops(program),
-        tokens_per_sample=_tokens_per_sample(inputs),
+        tokens_per_sample=tokens_per_sample(program),
     )
 
 
@@ -197,12 +207,14 @@ def _parameter(parameter: Parameter) -> ParameterInfo:
     return ParameterInfo(parameter.name, parameter.shape, weight.lr, decay, weight.dtype)
 
 
-def _tokens_per_sample(inputs: Sequence[InputInfo]) -> int:
+def tokens_per_sample(program: Program) -> int:
+    """Positions of the longest sequence among the inputs that are indices; 1 without one."""
     sizes = [
         size
-        for info in inputs
-        if info.num_classes is not None
-        for i in info.seq
-        if (size := info.sizes[i]) is not None
+        for value in program.forward.params
+        if value.type.dtype not in BUILTIN_DTYPES
+        for axis in value.type.axes
+        if program.axes[base_axis(axis)].kind is AxisKind.SEQ
+        and (size := program.axes[base_axis(axis)].extent) is not None
     ]
     return max(sizes, default=1)

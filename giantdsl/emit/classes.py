@@ -159,7 +159,9 @@ class ClassWriter:
                 params.append(f"{name}: Tensor | None{' = None' if is_top else ''}")
             else:
                 params.append(f"{name}: Tensor")
-        optional += [f"{variable_name(n, self.reserved)}: Tensor | None = None" for n in sharing.optional]
+        optional += [
+            f"{variable_name(n, self.reserved)}: Tensor | None = None" for n in sharing.optional
+        ]
         if function.draws:
             params += ["*", "noise: Tensor | None = None"] if is_top else ["noise: Tensor | None"]
         count = len(function.results) + (0 if is_top else len(function.losses))
@@ -249,6 +251,8 @@ def _python(value: Attr) -> str:
 
 def _type_of(key: str, program: Program, function: Function) -> str:
     """The type of a constructor argument, from the values it has in all uses of the block."""
-    values = [f.static[key] for f in program.functions if f.name == function.name and key in f.static]
+    values = [
+        f.static[key] for f in program.functions if f.name == function.name and key in f.static
+    ]
     kinds = dict.fromkeys(type(v).__name__ for v in values if v is not None)
     return " | ".join([*kinds, *(["None"] if None in values else [])]) or "None"

@@ -85,7 +85,9 @@ def dropout(scope: Scope, op: Op) -> Code:
 
 def softmax(scope: Scope, op: Op) -> Code:
     x, axes = scope.code(op.inputs[0]), op.inputs[0].type.axes
-    return Code(f"torch.softmax({x.text}, dim={axes.index(str(op.attrs['over'])) - len(axes)})", x.reads)
+    return Code(
+        f"torch.softmax({x.text}, dim={axes.index(str(op.attrs['over'])) - len(axes)})", x.reads
+    )
 
 
 def reduce(scope: Scope, op: Op) -> Code:

@@ -144,7 +144,9 @@ class ForwardWriter:
         for value in outs:
             taken = self.scope.new_name(f"{value.name}_term" if value.name else "h")
             is_result = value.name and all(value.name != name for name in names)
-            names.append(self.scope.name_for(value.name) if is_result and value.type.axes else taken)
+            names.append(
+                self.scope.name_for(value.name) if is_result and value.type.axes else taken
+            )
         for name in names:
             self.scope.before_change(name)
         self.scope.write(f"{', '.join(names)} = {made.text}")
@@ -187,7 +189,9 @@ class ForwardWriter:
         scope = self.scope
         index = _INDEX_NAMES[self._loops]
         self._loops += 1
-        members = list(dict.fromkeys(m for body in loop.bodies for m in member_names(body.statements)))
+        members = list(
+            dict.fromkeys(m for body in loop.bodies for m in member_names(body.statements))
+        )
         if loop.shared:
             scope.write(f"for {index if loop.site else '_'} in range({loop.count}):")
         elif len(members) == 1 and not many:
@@ -195,7 +199,9 @@ class ForwardWriter:
             source = scope.member(members[0])
             counted = loop.site is not None
             scope.write(
-                f"for {index}, {layer} in enumerate({source}):" if counted else f"for {layer} in {source}:"
+                f"for {index}, {layer} in enumerate({source}):"
+                if counted
+                else f"for {layer} in {source}:"
             )
             scope.members = {**scope.members, members[0]: layer}
         else:
@@ -267,9 +273,17 @@ def _condition(loop: Repeat, k: int, many: int, index: str) -> str:
     word = "if" if k == 0 else "elif"
     where = [i for i, variant in enumerate(loop.pattern) if variant == k]
     for period in range(2, 9):
-        if where == list(range(where[0], loop.count, period)) and len(where) > 1 and where[0] < period:
+        if (
+            where == list(range(where[0], loop.count, period))
+            and len(where) > 1
+            and where[0] < period
+        ):
             return f"{word} {index} % {period} == {where[0]}:"
-    return f"{word} {index} == {where[0]}:" if len(where) == 1 else f"{word} {index} in {tuple(where)}:"
+    return (
+        f"{word} {index} == {where[0]}:"
+        if len(where) == 1
+        else f"{word} {index} in {tuple(where)}:"
+    )
 
 
 def _at(loop: Repeat, member: str, source: str, index: str) -> str:

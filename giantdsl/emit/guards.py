@@ -29,9 +29,7 @@ class Guards:
             if not guard:
                 needed |= _needed(function.statements, [value])
         self._needed = needed
-        self._fed = {
-            name: _needed(function.statements, [value]) for name, value in function.losses
-        }
+        self._fed = {name: _needed(function.statements, [value]) for name, value in function.losses}
 
     def groups(self, statements: Sequence[Statement]) -> Iterator[tuple[Guard, list[Statement]]]:
         """Runs of statements behind the same condition, in order."""

@@ -72,5 +72,3 @@ def _extern_imports(program: Program) -> list[str]:
         shown = function if function == name else f"{function} as {name}"
         found.setdefault(module, []).append(shown)
     return [f"from {module} import {', '.join(sorted(names))}" for module, names in found.items()]
-
-

@@ -26,7 +26,11 @@ class Scope:
     """
 
     def __init__(
-        self, program: Program, function: Function, reserved: frozenset[str], static: dict[str, Attr]
+        self,
+        program: Program,
+        function: Function,
+        reserved: frozenset[str],
+        static: dict[str, Attr],
     ) -> None:
         self.program, self.function = program, function
         self.reserved, self.static = reserved, static
@@ -100,7 +104,9 @@ class Scope:
         """The value is this expression: give it a variable, or keep it for its one use."""
         once = self._uses[id(value)] == 1
         if value.name or not once or len(code.text) > _MAX_INLINE:
-            self.assign(value, code, self.name_for(value.name) if value.name else self.new_name("h"))
+            self.assign(
+                value, code, self.name_for(value.name) if value.name else self.new_name("h")
+            )
         else:
             self._pending[id(value)] = (value, code)
 

@@ -15,10 +15,15 @@ _BATCH = 2
 def smoke_test(program: Program, class_name: str) -> list[str]:
     """Lines that build the model, count its parameters and run a random batch."""
     large = count_parameters(program) > _LARGE
-    routed = any(isinstance(s, Op) and s.kind == "topk" for f in program.functions for s in statements_of(f))
+    routed = any(
+        isinstance(s, Op) and s.kind == "topk" for f in program.functions for s in statements_of(f)
+    )
     lines = ['if __name__ == "__main__":']
     if large:
-        lines += ["    # Too large to allocate for a try: shapes only.", '    torch.set_default_device("meta")']
+        lines += [
+            "    # Too large to allocate for a try: shapes only.",
+            '    torch.set_default_device("meta")',
+        ]
     lines.append(f"    model = {class_name}().eval()")
     if not large:
         lines.append("    model.init_weights(0)")
@@ -36,7 +41,10 @@ def smoke_test(program: Program, class_name: str) -> list[str]:
     lines.append(f"    for output in {'outputs' if many else '[outputs]'}:")
     lines.append('        print("output", list(output.shape))')
     if program.forward.losses and not large:
-        lines += ["    for name, loss in model.losses.items():", '        print(f"loss {name} {loss:.4f}")']
+        lines += [
+            "    for name, loss in model.losses.items():",
+            '        print(f"loss {name} {loss:.4f}")',
+        ]
     return lines
 
 
@@ -54,5 +62,3 @@ def _random(program: Program, value: Value) -> str:
     if dtype == INT:
         return f"torch.zeros({', '.join(map(str, sizes))}, dtype=torch.long)"
     return f"torch.randint({extent(program, dtype)}, {shape})"
-
-

@@ -28,7 +28,9 @@ def sdpa(scope: Scope, op: Op) -> Code:
     for name, default in (("causal", False), ("window", None), ("scale", None)):
         if op.attrs[name] != default or name in scope.static:
             args.append(f"{name}={scope.attr(op, name)}")
-    given = dict(zip(axes_attr(op, "extras"), zip(codes[3:], op.inputs[3:], strict=True), strict=True))
+    given = dict(
+        zip(axes_attr(op, "extras"), zip(codes[3:], op.inputs[3:], strict=True), strict=True)
+    )
     for name in ("mask", "bias", "keep", "document"):
         if name in given:
             args.append(f"{name}={_extra(op, name, *given[name]).text}")

@@ -83,7 +83,7 @@ class Reader:
 def match(
     found: WeightMap, checkpoint: Mapping[str, StoredTensor], directory: Path
 ) -> list[tuple[Transfer, StoredTensor]]:
-    """Each transfer with the tensor it reads. Raises SettingsError for missing or misshapen ones."""
+    """Each transfer with the tensor it reads. Raises SettingsError for missing or misshapen."""
     transfers = list(found.transfers())
     prefix = _left_out_prefix([t.stored for t in transfers], checkpoint)
     matched: list[tuple[Transfer, StoredTensor]] = []

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from giantdsl.errors import SettingsError
@@ -16,7 +16,7 @@ from giantdsl.hf.spec import MappedSpec, weight_map
 from giantdsl.hf.tensors import pack, part_of
 from giantdsl.weights.hf_export import export_config
 from giantdsl.weights.recipe import Transfer
-from giantdsl.weights.safetensors_header import INDEX, WHOLE
+from giantdsl.weights.safetensors_header import INDEX, WHOLE, read_header
 
 SHARD_BYTES = 5 * 10**9
 
@@ -78,6 +78,31 @@ def save_parameters(
         first = parameters[transfers[0].parameters[0]].dtype if dtype is None else dtype
         config["torch_dtype"] = str(first).removeprefix("torch.")
         _write_text(folder / "config.json", json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+
+def export(
+    spec: MappedSpec,
+    weights: str | Path,
+    directory: str | Path,
+    *,
+    name: str = "hf",
+    dtype: torch.dtype | None = None,
+    shard_bytes: int = SHARD_BYTES,
+) -> None:
+    """As `save`, from a safetensors file that a run or `convert --weights` wrote.
+
+    `weights` is the file, or a folder that holds one or more of them; names in it are the
+    spec's. Raises SettingsError when there is none.
+    """
+    path = Path(weights)
+    files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
+    if not files or not files[0].is_file():
+        raise SettingsError(f"no safetensors file at `{path}`")
+    parameters: dict[str, Tensor] = {}
+    for file in files:
+        read_header(file)
+        parameters |= load_file(str(file))
+    save_parameters(parameters, spec, directory, name=name, dtype=dtype, shard_bytes=shard_bytes)
 
 
 def _check(parameters: Mapping[str, Tensor], transfers: list[Transfer]) -> None:

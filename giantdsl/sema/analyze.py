@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from giantdsl.diagnostics import Diagnostic, Label, Sink
 from giantdsl.ir.nodes import Call, Function, Op, Program, Repeat, Statement, Value
-from giantdsl.ir.types import BUILTIN_DTYPES, TensorType
-from giantdsl.sema.axes import resolve_axes
+from giantdsl.ir.types import TensorType
+from giantdsl.sema.axes import resolve_axes, resolve_dtype
 from giantdsl.sema.binding import Bound, make_extern
 from giantdsl.sema.blocks import declared_results, finish_function, instantiate
 from giantdsl.sema.dims import Dims, build_dims
@@ -127,23 +127,9 @@ def _inputs(tables: Tables, frame: Frame, forward: ast.Forward) -> tuple[Value, 
             )
             continue
         axes = resolve_axes(tables, frame, param.axes)
-        dtype = param.dtype.text if param.dtype is not None else "float"
-        if dtype not in BUILTIN_DTYPES and dtype not in tables.dims.axes:
-            if dtype not in tables.dims.failed:
-                assert param.dtype is not None
-                tables.sink.add(
-                    Diagnostic(
-                        "G102",
-                        f"unknown type `{dtype}`",
-                        Label(param.dtype.span, "no type and no axis"),
-                        "use float, int, bool or the axis the numbers index, "
-                        "e.g. `tokens[b, s]: vocab`",
-                    )
-                )
-            axes = None if dtype in tables.dims.failed else axes
-            dtype = "int"
-        value = Value(name, TensorType(axes[0] if axes else (), dtype), param.span)
-        if axes is None or (param.dtype is not None and dtype != param.dtype.text):
+        dtype = resolve_dtype(tables, frame, param.dtype)
+        value = Value(name, TensorType(axes[0] if axes else (), dtype or "int"), param.span)
+        if axes is None or dtype is None:
             tables.poisoned.add(id(value))
         if name in frame.env:
             tables.sink.add(
@@ -213,9 +199,9 @@ def _check_unused_blocks(elaborator: Elaborator, library: Library) -> None:
             if any(isinstance(a, ast.RestAxes) for a in param.axes.axes):
                 break
             axes = resolve_axes(tables, frame, param.axes)
-            if axes is None:
+            dtype = resolve_dtype(tables, frame, param.dtype)
+            if axes is None or dtype is None:
                 break
-            dtype = param.dtype.text if param.dtype is not None else "float"
             made = Value(param.name.text, TensorType(axes[0], dtype), param.span)
             tables.keep_alive.append(made)
             bound.env[param.name.text] = made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from giantdsl.diagnostics import Diagnostic, Fix, Label, did_you_mean, nearest
-from giantdsl.ir.types import AxisKind, base_axis
+from giantdsl.ir.types import BUILTIN_DTYPES, FLOAT, AxisKind, base_axis
 from giantdsl.sema.scope import Frame, Tables, shape
 from giantdsl.source import Span
 from giantdsl.syntax import ast
@@ -51,11 +51,48 @@ def resolve_axis(tables: Tables, frame: Frame, name: ast.Name) -> str | None:
         bound = frame.generics[base_axis(text)]
         return bound if bound.endswith("'") else bound + "'"
     if base_axis(text) in tables.dims.axes:
+        if text.endswith("'") and tables.kind(text) in (AxisKind.BATCH, AxisKind.RAGGED):
+            tables.sink.add(_no_second(name, tables.kind(text)))
+            return None
         return text
     if base_axis(text) in tables.dims.failed:
         return None
     tables.sink.add(_no_axis(tables, frame, name))
     return None
+
+
+def resolve_dtype(tables: Tables, frame: Frame, name: ast.Name | None) -> str | None:
+    """The type a declaration names, float if it names none; None after reporting G102."""
+    text = name.text if name is not None else FLOAT
+    if name is None or text in BUILTIN_DTYPES or text in tables.dims.axes:
+        return text
+    if text in frame.generics:
+        return frame.generics[text]
+    if text not in tables.dims.failed:
+        known = [*BUILTIN_DTYPES, *tables.dims.axes, *frame.generics]
+        tables.sink.add(
+            Diagnostic(
+                "G102",
+                f"unknown type `{text}`",
+                Label(name.span, "no type and no axis"),
+                did_you_mean(
+                    text,
+                    known,
+                    "use float, int, bool or the axis the numbers index, "
+                    "e.g. `tokens[b, s]: vocab`",
+                ),
+            )
+        )
+    return None
+
+
+def _no_second(name: ast.Name, kind: AxisKind) -> Diagnostic:
+    return Diagnostic(
+        "G101",
+        f"no axis `{name.text}`: `{base_axis(name.text)}` is a {kind.value} axis",
+        Label(name.span, "there is no second one of its size"),
+        "only axes with a size of their own have a primed twin",
+    )
 
 
 def _no_axis(tables: Tables, frame: Frame, name: ast.Name) -> Diagnostic:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from giantdsl.attrs import Attr, Config
 from giantdsl.diagnostics import Diagnostic, Label, did_you_mean
 from giantdsl.ir.nodes import Extern, Op, Value
-from giantdsl.ir.types import TensorType, base_axis
-from giantdsl.sema.axes import resolve_axes, same_axes
+from giantdsl.ir.types import BOOL, FLOAT, INT, ROUTE, TensorType, base_axis
+from giantdsl.sema.axes import resolve_axes, resolve_dtype, same_axes
 from giantdsl.sema.fit import fit_call
 from giantdsl.sema.scalars import FAILED, Failed
 from giantdsl.sema.scope import AxisArg, Frame, Sem, as_attr, describe
@@ -31,6 +31,11 @@ class Bound:
     per: tuple[str, ...] = ()
     env: dict[str, Sem] = field(default_factory=dict)
     tensors: list[Value] = field(default_factory=list)
+
+    @property
+    def takes_axes(self) -> bool:
+        """Whether types inside depend on the caller's; else they are what the block declares."""
+        return bool(self.generics) or self.rest is not None
 
     def key(self) -> object:
         """Equal for calls that mean the same function."""
@@ -118,10 +123,12 @@ def _convert(
         renamed = value
         if same_axes(axes[0], value.type.axes):
             renamed = permute(e.tables, frame, value, axes[0], span)
-        dtype = param.dtype.text if param.dtype is not None else "float"
+        dtype = resolve_dtype(e.tables, inner, param.dtype)
+        if dtype is None:
+            return False
         dtype = value.type.dtype if dtype == "int" else dtype
         made = Value(param.name.text, TensorType(axes[0], dtype, axes[1]), param.span)
-        if e.tables.is_poisoned(value):
+        if bound.takes_axes and e.tables.is_poisoned(value):
             e.tables.poisoned.add(id(made))
         e.tables.keep_alive.append(made)
         bound.env[param.name.text] = made
@@ -230,22 +237,30 @@ def _tensor(
             )
         )
         return False
-    dtype = param.dtype.text if param.dtype is not None else "float"
-    found = sem.type.dtype
-    fits = dtype == found or (dtype == "int" and found not in ("float", "bool", "route"))
-    if not _unify(param, sem, generics, bound) or not fits:
-        if not e.tables.is_poisoned(sem):
-            e.sink.add(_no_match(param, sem, name, span))
+    inner = Frame(name="", library=frame.library, generics=dict(bound.generics))
+    fits = _unify(param, sem, generics, bound) and _unify_dtype(param, sem, generics, bound)
+    if not fits:
+        known = param.dtype is None or param.dtype.text in generics
+        if known or resolve_dtype(e.tables, inner, param.dtype) is not None:
+            if not e.tables.is_poisoned(sem):
+                e.sink.add(_no_match(param, sem, name, span, bound))
         return False
     bound.env[key] = None
     tensors.append((param, sem))
     return True
 
 
-def _no_match(param: ast.Param, sem: Value, name: str, span: Span) -> Diagnostic:
+def _no_match(
+    param: ast.Param, sem: Value, name: str, span: Span, bound: Bound
+) -> Diagnostic:
+    """The parameter's axes are shown as far as this call has bound them."""
     assert param.axes is not None
     wanted = ", ".join(
-        ".." if isinstance(a, ast.RestAxes) else a.name.text for a in param.axes.axes
+        (".." if bound.rest is None else ", ".join(bound.rest))
+        if isinstance(a, ast.RestAxes)
+        else bound.generics.get(a.name.text, a.name.text)
+        for a in param.axes.axes
+        if not isinstance(a, ast.RestAxes) or bound.rest != ()
     )
     dtype = f": {param.dtype.text}" if param.dtype is not None else ""
     found = str(sem.type)
@@ -294,6 +309,15 @@ def _unify(param: ast.Param, value: Value, generics: list[str], bound: Bound) ->
     return True
 
 
+def _unify_dtype(param: ast.Param, value: Value, generics: list[str], bound: Bound) -> bool:
+    """Bind a generic that the numbers index; else the types must be the same."""
+    dtype, found = param.dtype.text if param.dtype is not None else FLOAT, value.type.dtype
+    indexes = found not in (FLOAT, BOOL, ROUTE)
+    if dtype in generics and indexes and found != INT:
+        return bound.generics.setdefault(dtype, found) == found
+    return dtype == found or (dtype == INT and indexes)
+
+
 def extern_call(e: Elaborator, frame: Frame, call: ast.Call, extern: ast.Extern) -> Sem:
     """A call of a Python operation: tensors bound like a block's, the rest handed over."""
     name = extern.name.text
@@ -328,7 +352,9 @@ def extern_call(e: Elaborator, frame: Frame, call: ast.Call, extern: ast.Extern)
         axes = resolve_axes(e.tables, inner, type.axes)
         if axes is None:
             return FAILED
-        dtype = type.dtype.text if type.dtype is not None else "float"
+        dtype = resolve_dtype(e.tables, inner, type.dtype)
+        if dtype is None:
+            return FAILED
         results.append(Value("", TensorType(axes[0], dtype), call.span))
     along = tuple(bound.generics.get(a.text, a.text) for a in extern.along)
     attrs: dict[str, Attr] = {

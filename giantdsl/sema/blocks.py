@@ -10,7 +10,7 @@ from giantdsl.diagnostics import Diagnostic, Label
 from giantdsl.ir.nodes import Call, Count, Function, Repeat, Value
 from giantdsl.ir.types import TensorType
 from giantdsl.sema import binding, finish, losses
-from giantdsl.sema.axes import resolve_axes
+from giantdsl.sema.axes import resolve_axes, resolve_dtype
 from giantdsl.sema.fit import fit, fit_call
 from giantdsl.sema.layers import register_layer
 from giantdsl.sema.scalars import FAILED
@@ -47,8 +47,9 @@ def call_block(e: Elaborator, frame: Frame, call: ast.Call, ref: BlockRef) -> Se
     if function.weights or _has_members(function):
         register_layer(e.tables, frame, member, call.span)
     _take_losses(e, frame, statement)
-    if any(e.tables.is_poisoned(v) for v in bound.tensors):
-        for value in results:
+    follows = bound.takes_axes and any(e.tables.is_poisoned(v) for v in bound.tensors)
+    for value, inner in zip(results, function.results, strict=True):
+        if follows or e.tables.is_poisoned(inner):
             e.tables.poisoned.add(id(value))
     e.tables.keep_alive += [*results, *terms]
     if len(results) > 1:
@@ -161,10 +162,12 @@ def declared_results(
     found: list[Value] = []
     for (value, span), type in zip(returned, declared, strict=True):
         axes = resolve_axes(e.tables, frame, type.axes)
-        dtype = type.dtype.text if type.dtype is not None else "float"
-        fitted = fit(e.tables, frame, value, axes[0], span, dtype) if axes is not None else FAILED
+        dtype = resolve_dtype(e.tables, frame, type.dtype)
+        fitted: Sem = FAILED
+        if axes is not None and dtype is not None:
+            fitted = fit(e.tables, frame, value, axes[0], span, dtype)
         if not isinstance(fitted, Value):
-            fitted = Value("", TensorType(axes[0] if axes else (), dtype), span)
+            fitted = Value("", TensorType(axes[0] if axes else (), dtype or "float"), span)
             e.tables.poisoned.add(id(fitted))
             e.tables.keep_alive.append(fitted)
         found.append(fitted)

@@ -104,7 +104,10 @@ def _with_number(
         negative = _linear(tables, frame, "scale", x, -1.0, span)
         assert isinstance(negative, Value)
         return _linear(tables, frame, "shift", negative, number, span)
-    if op == "/" and tensor_first and number != 0:
+    if op == "/" and tensor_first and number == 0:
+        tables.sink.add(Diagnostic("G203", "division by zero", Label(span, "the divisor is 0")))
+        return tables.poison(x.type.axes, span)
+    if op == "/" and tensor_first:
         return _linear(tables, frame, "scale", x, 1.0 / number, span, divisor=number)
     if id(x) in tables.row_means:
         return _not_linear(tables, op, span)

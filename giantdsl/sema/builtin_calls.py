@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from giantdsl.attrs import Attr, Config
-from giantdsl.diagnostics import Diagnostic, Label
+from giantdsl.diagnostics import Diagnostic, Label, did_you_mean
 from giantdsl.ir.nodes import Value
 from giantdsl.sema.axes import leading_axes, resolve_axes
 from giantdsl.sema.builtins.base import Builtin
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from giantdsl.sema.elaborate import Elaborator
 
 _OPTIONS = ("init", "lr", "decay", "dtype")
+DTYPES = ("float32", "bf16", "float64")
 
 
 class _Arguments:
@@ -255,8 +256,30 @@ def _take(
         found.failed = True
     elif not fits(param.kind, value):
         _reject(e, found, signature, param, value, expr.span)
+    elif (fault := _option_fault(param.name, kind, value, expr.span)) is not None:
+        e.sink.add(fault)
+        found.failed = True
     else:
         found.values[param.name] = value
+
+
+def _option_fault(name: str, kind: str, value: Sem, span: Span) -> Diagnostic | None:
+    """What is wrong with the value of an option that every layer takes."""
+    if kind == "word" and isinstance(value, Config) and str(value) not in DTYPES:
+        known = f"known: {', '.join(DTYPES)}"
+        return Diagnostic(
+            "G218",
+            f"no dtype `{value}`",
+            Label(span, "unknown"),
+            did_you_mean(str(value), DTYPES, known),
+        )
+    if name == "lr" and isinstance(value, int | float) and value < 0:
+        return Diagnostic(
+            "G203",
+            "`lr` multiplies the learning rate, at least 0",
+            Label(span, f"this is {value:g}"),
+        )
+    return None
 
 
 def _reject(

@@ -41,11 +41,11 @@ def index(
             )
         )
         return tables.poison(None, item.span)
-    if not isinstance(item, ast.Rename) and tables.kind(axis) in (AxisKind.BATCH, AxisKind.RAGGED):
+    if tables.kind(axis) in (AxisKind.BATCH, AxisKind.RAGGED):
         tables.sink.add(
             Diagnostic(
                 "G228",
-                f"the {tables.kind(axis).value} axis `{axis}` cannot be indexed",
+                f"the {tables.kind(axis).value} axis `{axis}` cannot be indexed or renamed",
                 Label(item.span, "depends on how the batch is cut"),
             )
         )
@@ -117,6 +117,16 @@ def _slice(
         return tables.poison(None, item.span)
     start = start + size if start < 0 else start
     stop = stop + size if stop < 0 else stop
+    if 0 <= stop <= start <= size:
+        tables.sink.add(
+            Diagnostic(
+                "G206",
+                f"`{item.span.text}` takes nothing",
+                Label(item.span, f"from {start} up to, not including, {stop}"),
+                f"`{axis}` has {size} entries, 0 to {size - 1}",
+            )
+        )
+        return tables.poison(None, item.span)
     if not 0 <= start < stop <= size:
         tables.sink.add(_outside(axis, size, start if start >= size else stop, item.span))
         return tables.poison(None, item.span)

@@ -12,7 +12,8 @@ from giantdsl.sema.scope import Frame, LayerUse, OwnedLayer, Tables, shape
 from giantdsl.source import Span
 from giantdsl.syntax import ast
 
-INITS = {"normal": 1, "uniform": 1, "zeros": 0, "ones": 0, "xavier": 0, "kaiming": 0}
+# Each with the name of its number, if it takes one.
+INITS = {"normal": "std", "uniform": "a", "zeros": "", "ones": "", "xavier": "", "kaiming": ""}
 
 
 def register_layer(tables: Tables, frame: Frame, name: str, span: Span) -> None:
@@ -48,12 +49,14 @@ def parse_init(tables: Tables, config: Config, span: Span) -> Init:
         )
         return Init("constant")
     wanted = INITS[name]
-    values = [*config.args, *(v for _, v in config.kwargs)]
+    values = [*config.args, *(v for k, v in config.kwargs if k == wanted)]
     numbers = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
-    if len(numbers) != len(values) or len(values) > wanted or (wanted and not values):
-        takes = f"{name}(number)" if wanted else name
+    given = len(config.args) + len(config.kwargs)
+    good = given == len(values) == len(numbers) == (1 if wanted else 0)
+    if not good or any(number < 0 for number in numbers):
+        takes = f"{name}({wanted})`, `{wanted}` a number of at least 0" if wanted else f"{name}`"
         tables.sink.add(
-            Diagnostic("G218", f"`{name}` is written `{takes}`", Label(span, f"{config}"))
+            Diagnostic("G218", f"`{name}` is written `{takes}", Label(span, "not like this"))
         )
         return Init("constant")
     if name in ("zeros", "ones"):

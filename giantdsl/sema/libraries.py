@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from giantdsl.diagnostics import Diagnostic, Label, Sink, did_you_mean
 from giantdsl.sema.builtins import BUILTINS
-from giantdsl.sema.primes import check_primes
+from giantdsl.sema.naming import check_parameters, check_primes
 from giantdsl.sema.scalars import FUNCTIONS
 from giantdsl.sema.scope import BlockRef, Library
 from giantdsl.source import SourceFile
@@ -21,8 +21,10 @@ def build_library(
     file: ast.File, load: Loader, sink: Sink, open_files: tuple[str, ...] = ()
 ) -> Library:
     """Blocks, externs and defaults a file defines or imports."""
-    library = Library(file)
+    decls = [d for item in file.items if isinstance(item, ast.Dims) for d in item.decls]
+    library = Library(file, frozenset(d.name.text for d in decls))
     check_primes(file, sink)
+    check_parameters(file, library.sizes, sink)
     places: dict[str, ast.Name] = {}
     for item in file.items:
         if isinstance(item, ast.Import):

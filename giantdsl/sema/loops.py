@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from giantdsl.diagnostics import Diagnostic, Label
 from giantdsl.ir.nodes import Body, Repeat, Value
 from giantdsl.ir.types import TensorType
 from giantdsl.sema import finish, losses
-from giantdsl.sema.scope import Frame
+from giantdsl.sema.scalars import FAILED, Failed
+from giantdsl.sema.scope import Frame, describe
 from giantdsl.sema.variants import distinct_bodies
 from giantdsl.source import Span
 from giantdsl.syntax import ast
@@ -27,6 +28,7 @@ def run_repeat(e: Elaborator, frame: Frame, statement: ast.Repeat) -> None:
     index_name = statement.index.text if statement.index is not None else ""
     uses_index = bool(index_name) and index_name in _names_in_body(statement.body)
     every = _every(e, frame, statement)
+    _check_carried(e, frame, statement)
     carried = [
         name for name in _assigned_in(statement.body) if isinstance(frame.env.get(name), Value)
     ]
@@ -84,6 +86,22 @@ def run_repeat(e: Elaborator, frame: Frame, statement: ast.Repeat) -> None:
         if id(out) in e.tables.row_means:
             e.tables.row_means[id(result)] = e.tables.row_means[id(out)]
     frame.losses += list(terms)
+
+
+def _check_carried(e: Elaborator, frame: Frame, statement: ast.Repeat) -> None:
+    """Compile-time values cannot change from iteration to iteration: bodies are read once."""
+    for target in _targets_in(statement.body):
+        old = frame.env.get(target.name.text, FAILED)
+        if not isinstance(old, Value | Failed):
+            e.sink.add(
+                Diagnostic(
+                    "G233",
+                    f"`{target.name.text}` cannot change inside a `repeat`",
+                    Label(target.name.span, f"{describe(old)} before the loop"),
+                    "a loop carries tensors only; compute it from the index, `repeat i in n`, "
+                    "or use another name",
+                )
+            )
 
 
 def _count_is_legal(e: Elaborator, statement: ast.Repeat, count: int) -> bool:
@@ -159,17 +177,19 @@ def _loop_losses(bodies: Sequence[Body], span: Span) -> tuple[tuple[str, Value],
 
 def _assigned_in(body: ast.Body) -> list[str]:
     """Names assigned anywhere in a body, in order of appearance."""
-    found: dict[str, None] = {}
+    return list(dict.fromkeys(target.name.text for target in _targets_in(body)))
+
+
+def _targets_in(body: ast.Body) -> Iterator[ast.Target]:
     for statement in body.statements:
         if isinstance(statement, ast.Assign):
-            found.update(dict.fromkeys(t.name.text for t in statement.targets))
+            yield from statement.targets
         elif isinstance(statement, ast.Repeat):
-            found.update(dict.fromkeys(_assigned_in(statement.body)))
+            yield from _targets_in(statement.body)
         elif isinstance(statement, ast.If):
-            found.update(dict.fromkeys(_assigned_in(statement.then)))
+            yield from _targets_in(statement.then)
             if statement.otherwise is not None:
-                found.update(dict.fromkeys(_assigned_in(statement.otherwise)))
-    return list(found)
+                yield from _targets_in(statement.otherwise)
 
 
 def _names_in_body(body: ast.Body) -> set[str]:

@@ -28,9 +28,10 @@ Sem = Union[Value, AxisArg, Attr, Failed, tuple["Sem", ...]]  # noqa: UP007 (rec
 
 @dataclass(slots=True)
 class Library:
-    """A parsed file: its blocks, its defaults, and the files its names come from."""
+    """A parsed file: its sizes, its blocks, its defaults."""
 
     file: ast.File
+    sizes: frozenset[str]
     blocks: dict[str, BlockRef] = field(default_factory=dict)
     externs: dict[str, ast.Extern] = field(default_factory=dict)
     defaults: dict[str, tuple[ast.Arg, ...]] = field(default_factory=dict)
@@ -156,6 +157,8 @@ def describe(sem: Sem) -> str:
     if isinstance(sem, Failed):
         return "something wrong"
     if isinstance(sem, tuple):
+        if any(isinstance(item, Value) for item in sem):
+            return f"{len(sem)} values"
         shown = (i.name if isinstance(i, AxisArg) else describe(i) for i in sem)
         return f"[{', '.join(shown)}]"
     return format_attr(sem)

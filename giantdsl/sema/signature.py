@@ -67,7 +67,7 @@ _WORDS = {
     "bool": "true or false",
     "axis": "an axis",
     "axes": "an axis or a list of axes",
-    "config": "a call such as normal(0.02)",
+    "config": "a call",
     "word": "a word",
 }
 
@@ -100,6 +100,9 @@ def fits(kind: str, sem: Sem) -> bool:
 
 def wrong_kind(signature: Signature, param: Param, sem: Sem, span: Span) -> Diagnostic:
     wanted = _WORDS[param.kind.rstrip("?")]
+    if wanted == _WORDS["config"]:
+        example = "normal(0.02)" if param.name == "init" else "linear(factor=8)"
+        wanted += f" such as {example}"
     return Diagnostic(
         "G232",
         f"`{param.name}` of `{signature.name}` is {wanted}",
@@ -185,7 +188,12 @@ class BuiltinCall:
         help: str | None = None,
         span: Span | None = None,
     ) -> Sem:
-        """Report a fault; the call then counts as what it was declared to be."""
+        """Report a fault; the call then counts as what it was declared to be.
+
+        Silent where an operand was already reported: the fault may only follow from that.
+        """
+        if any(self.tables.is_poisoned(value) for value in (*self.args.values(), *self.tensors)):
+            return self.tables.poison(self.axes, self.span)
         self.tables.sink.add(Diagnostic(code, message, Label(span or self.span, label), help))
         return self.tables.poison(self.axes, self.span)
 

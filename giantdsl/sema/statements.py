@@ -134,13 +134,18 @@ def run_assign(e: Elaborator, frame: Frame, statement: ast.Assign) -> None:
         e.sink.add(
             Diagnostic(
                 "G209",
-                f"{len(names)} names on the left, {len(values)} values on the right",
+                f"{_plural(len(names), 'name')} on the left, "
+                f"{_plural(len(values), 'value')} on the right",
                 Label(statement.span, "one name for each value"),
             )
         )
         values = [FAILED] * len(names)
     for target, axes, value in zip(targets, declared, values, strict=True):
         _bind_target(e, frame, statement, target, axes[0] if axes is not None else None, value)
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _assigned_values(
@@ -156,7 +161,8 @@ def _assigned_values(
     hint = names[0] if fresh else None
     wanted = declared[0][0] if declared[0] is not None else None
     value = e.expr(frame, statement.value, hint, wanted)
-    if len(names) == 1:
+    several = isinstance(value, tuple) and any(isinstance(v, Value) for v in value)
+    if len(names) == 1 and not several:
         return [value]
     if isinstance(value, tuple):
         return list(value)
@@ -204,13 +210,17 @@ def _bind_target(
     old = frame.env.get(name)
     if isinstance(old, Value) and isinstance(value, Failed):
         return
+    if isinstance(old, Value) and not isinstance(value, Value):
+        e.sink.add(_changes_axes(name, old, value, statement))
+        return
     if isinstance(old, Value) and isinstance(value, Value):
-        if not same_axes(old.type.axes, value.type.axes):
+        same_type = old.type.dtype == value.type.dtype
+        if not same_axes(old.type.axes, value.type.axes) or not same_type:
             if not e.tables.is_poisoned(value):
                 e.sink.add(_changes_axes(name, old, value, statement))
             return
         value = permute(e.tables, frame, value, old.type.axes, statement.span)
-    known = e.tables.dims.axes.keys() | e.tables.dims.scalars.keys()
+    known = frame.library.sizes
     if name in known or name in frame.library.blocks or name in BUILTINS:
         what = "a size" if name in known else "a block" if name not in BUILTINS else "an operation"
         e.sink.add(
@@ -250,10 +260,11 @@ def mark_stage(e: Elaborator, frame: Frame, statement: ast.Stage) -> None:
         )
 
 
-def _changes_axes(name: str, old: Value, new: Value, statement: ast.Assign) -> Diagnostic:
+def _changes_axes(name: str, old: Value, new: Sem, statement: ast.Assign) -> Diagnostic:
+    same = isinstance(new, Value) and same_axes(old.type.axes, new.type.axes)
     return Diagnostic(
         "G210",
-        f"`{name}` changes its axes",
-        Label(statement.span, f"`{name}` was {old.type}, this is {new.type}"),
-        "a name keeps its axes; use a new name for the new tensor",
+        f"`{name}` changes its {'type' if same else 'axes'}",
+        Label(statement.span, f"`{name}` was {old.type}, this is {describe(new)}"),
+        f"a name keeps its {'type' if same else 'axes'}; use a new name for the new tensor",
     )

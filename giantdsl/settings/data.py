@@ -16,14 +16,31 @@ from giantdsl.settings.kinds import (
     Real,
     Text,
     Whole,
-    Word,
     listed,
+    optional,
 )
 from giantdsl.settings.signatures import Calls, Parameter, Signature
 
 _TEXTS = Either((ListOf(Text(), "a list of strings"), As(Text(), lambda v: (v,))), "file names")
+_AUGMENT = optional(
+    Calls(
+        {
+            "flip": Signature("flip", "left and right change places in half of the pictures"),
+            "randaugment": Signature(
+                "randaugment",
+                "random operations of one strength (Cubuk 2020)",
+                (
+                    Parameter("operations", Whole(1), "how many a picture", 2),
+                    Parameter("strength", Whole(0, 30), "0 to 30", 9),
+                ),
+            ),
+        },
+        "an augmentation",
+    )
+)
 _KINDS: dict[str, Kind] = {
-    "text": Either((Text(), As(Word(("none", "flip")), lambda v: v)), "a string"),
+    "text": Text(),
+    "augment": _AUGMENT,
     "texts": _TEXTS,
     "int": Whole(1),
     "number": Real(above=0),

@@ -11,13 +11,13 @@ from giantdsl.settings.kinds import (
     Flag,
     Kind,
     ListOf,
+    Reading,
     Real,
     Text,
     Whole,
     Word,
     optional,
 )
-from giantdsl.settings.kinds import Reading
 from giantdsl.settings.signatures import Calls, Parameter, Signature
 
 

@@ -75,7 +75,11 @@ def _walk(
         if isinstance(statement, Op):
             for use in statement.weights:
                 if use.tied:
-                    yield join(prefix, statement.layer, index), None, indices
+                    yield (
+                        join(prefix, statement.layer or statement.result.name, index),
+                        None,
+                        indices,
+                    )
                 else:
                     yield join(prefix, use.weight.member, index), use.weight, indices
         elif isinstance(statement, Call):

@@ -58,12 +58,26 @@ def _sdpa(call: BuiltinCall) -> Sem:
         extras.append(name)
     p = float(call.number("dropout"))
     if not 0.0 <= p < 1.0:
-        return call.fail("G203", "dropout is a share from 0 up to 1", f"this is {p:g}")
+        return call.fail(
+            "G203",
+            "dropout is a share from 0 up to 1",
+            f"this is {p:g}",
+            span=call.span_of("dropout"),
+        )
+    window = call.attr("window")
+    if isinstance(window, int) and window < 1:
+        return call.fail(
+            "G203",
+            "`window` of `sdpa` counts keys, at least 1",
+            f"this is {window}",
+            "leave it out, or use none, to see all keys",
+            call.span_of("window"),
+        )
     attrs: dict[str, Attr] = {
         **roles,
         "extras": tuple(extras),
         "causal": call.attr("causal"),
-        "window": call.attr("window"),
+        "window": window,
         "scale": call.attr("scale"),
         "dropout": p,
     }
@@ -97,9 +111,17 @@ def _roles(call: BuiltinCall, q: Value, k: Value, v: Value) -> dict[str, Attr] |
             "G222", f"queries and keys meet in `{c}` and `{c2}`", f"{q.type} and {k.type}"
         )
     if (t, kv) != (t2, kv2) or set(k.type.axes[:-3]) != set(v.type.axes[:-3]):
-        return call.fail("G222", f"keys {k.type} and values {v.type} do not line up", "here")
+        return call.fail(
+            "G222",
+            f"keys {k.type} and values {v.type} do not line up",
+            "all axes but the last must be the same",
+        )
     if set(q.type.axes[:-3]) != set(k.type.axes[:-3]):
-        return call.fail("G222", f"queries {q.type} and keys {k.type} do not line up", "here")
+        return call.fail(
+            "G222",
+            f"queries {q.type} and keys {k.type} do not line up",
+            "the axes before [seq, heads, features] must be the same",
+        )
     num_heads, num_kv = tables.size(heads) or 1, tables.size(kv) or 1
     if num_heads % num_kv:
         return call.fail(
@@ -128,6 +150,11 @@ def _rope(call: BuiltinCall) -> Sem:
         return call.fail(
             "G222", f"`rope` turns pairs of `{feature}`", f"`{feature}` is {size}, odd"
         )
+    theta = float(call.number("theta"))
+    if theta <= 0:
+        return call.fail(
+            "G203", "`theta` of `rope` is above 0", f"this is {theta:g}", span=call.span_of("theta")
+        )
     scaling = call.args.get("scaling")
     if isinstance(scaling, Config):
         filled = _scaling(call, scaling)
@@ -149,7 +176,7 @@ def _rope(call: BuiltinCall) -> Sem:
     attrs: dict[str, Attr] = {
         "seq": seqs[0],
         "feature": feature,
-        "theta": float(call.number("theta")),
+        "theta": theta,
         "scaling": scaling if isinstance(scaling, Config) else None,
     }
     return call.emit("rope", inputs, x.type.axes, attrs)
@@ -167,10 +194,22 @@ def _scaling(call: BuiltinCall, scaling: Config) -> Config | Sem:
     values = {name: given.get(name, _ROPE_DEFAULTS.get(name)) for name in names}
     lacking = [n for n, v in values.items() if not isinstance(v, int | float)]
     unknown = [n for n in given if n not in names]
-    if lacking or unknown:
-        what = f"`{scaling.name}` needs {', '.join(names)}"
-        wrong = f"`{(unknown or lacking)[0]}` is {'unknown' if unknown else 'missing'}"
+    if lacking or unknown or len(scaling.args) > len(names):
+        what = f"`{scaling.name}` takes {', '.join(names)}"
+        wrong = f"{len(scaling.args)} given"
+        if lacking or unknown:
+            wrong = f"`{(unknown or lacking)[0]}` is {'unknown' if unknown else 'missing'}"
         return call.fail("G207", what, wrong, None, span)
+    low = [n for n, v in values.items() if isinstance(v, int | float) and v <= 0]
+    if low:
+        wrong = f"`{low[0]}` is {values[low[0]]}"
+        return call.fail("G203", f"`{scaling.name}` takes numbers above 0", wrong, None, span)
+    for small, large in (("low", "high"), ("slow", "fast")):
+        a, b = values.get(small), values.get(large)
+        if isinstance(a, int | float) and isinstance(b, int | float) and a >= b:
+            wrong = f"{small} = {a}, {large} = {b}"
+            what = f"`{small}` of `{scaling.name}` is below `{large}`"
+            return call.fail("G203", what, wrong, None, span)
     return Config(scaling.name, (), tuple(values.items()))
 
 

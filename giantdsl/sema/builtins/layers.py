@@ -155,6 +155,11 @@ def _norm(call: BuiltinCall) -> Sem:
         )
     if x.type.dtype != FLOAT:
         return call.fail("G231", f"`{kind}` takes a float tensor", f"this is {x.type}")
+    eps = float(call.number("eps"))
+    if eps <= 0:
+        return call.fail(
+            "G203", f"`eps` of `{kind}` is above 0", f"this is {eps:g}", span=call.span_of("eps")
+        )
     layer = call.builder()
     wrong = check_per(call, tuple(a for a in x.type.axes if a != over))
     if wrong is not None:
@@ -164,7 +169,7 @@ def _norm(call: BuiltinCall) -> Sem:
     if init is not None:
         layer.set_init(gain.weight)
     bias = layer.gain(over, 0.0, "bias") if call.args.get("bias") else None
-    attrs: dict[str, Attr] = {"over": over, "eps": float(call.number("eps"))}
+    attrs: dict[str, Attr] = {"over": over, "eps": eps}
     return call.emit(kind, [x], x.type.axes, attrs, weights=[gain, bias])
 
 

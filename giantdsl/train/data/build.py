@@ -12,10 +12,11 @@ from giantdsl.errors import SettingsError
 from giantdsl.plan import InputInfo
 from giantdsl.settings.values import TrainSettings
 from giantdsl.train.data.corpus import Corpus, find_files, stdlib_files, tokenized
+from giantdsl.train.data.images import ImageSource
 from giantdsl.train.data.indexed import Tokens, prefix_of, read_tokens
 from giantdsl.train.data.language import LanguageSource
 from giantdsl.train.data.masked import MaskedSource
-from giantdsl.train.data.other import BlendSource, ImageSource, PythonSource, SyntheticSource
+from giantdsl.train.data.other import BlendSource, PythonSource, SyntheticSource
 from giantdsl.train.data.spans import SpanSource
 from giantdsl.train.data.stream import Split, Stream, make_stream
 from giantdsl.train.data.tokenizers import Tokenizers, build_tokenizer
@@ -102,13 +103,12 @@ def _source(data: Config, place: Place) -> Source:
         return BlendSource(parts, [float(r) for r in ratio], seed=place.seed)
     if data.name == "images":
         folder = place.base_dir / str(argument(data, "folder", 0))
-        flip = argument(data, "augment", 1, "none")
-        name = flip.name if isinstance(flip, Config) else str(flip)
-        if name not in ("none", "flip"):
-            raise SettingsError(f"`images(augment={name})`: only none and flip are built in")
-        return ImageSource(folder, place.inputs, flip=shuffled and name == "flip", **common)
+        augment = argument(data, "augment", 1) if shuffled else None
+        return ImageSource(folder, place.inputs, augment=augment, **common)
     if data.name == "python":
-        return PythonSource(str(argument(data, "target", 0)), place.inputs, place.base_dir, **common)
+        return PythonSource(
+            str(argument(data, "target", 0)), place.inputs, place.base_dir, **common
+        )
     raise SettingsError(f"no data source `{data.name}`")
 
 
@@ -125,7 +125,11 @@ def as_source(value: Any) -> Config:
 
 def _objective(data: Config, place: Place, common: dict[str, Any]) -> Source:
     text, stream = _text(as_source(argument(data, "source", 0)), place)
-    more = {**common, "identity": f"{text.identity}|{place.split}", "tokens_per_byte": text.tokens_per_byte}
+    more = {
+        **common,
+        "identity": f"{text.identity}|{place.split}",
+        "tokens_per_byte": text.tokens_per_byte,
+    }
     if data.name == "mlm":
         if text.tokenizer is None:
             raise SettingsError("`mlm(…)` needs a `tokenizer`, to know [MASK]")

@@ -16,7 +16,9 @@ from giantdsl.train.data.indexed import Tokens, Writer, read_tokens
 from giantdsl.train.data.tokenizers import Tokenizers
 
 _BATCH = 256
-_NOT_LIBRARY = frozenset({"site-packages", "dist-packages", "test", "tests", "idlelib", "__pycache__"})
+_NOT_LIBRARY = frozenset(
+    {"site-packages", "dist-packages", "test", "tests", "idlelib", "__pycache__"}
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,9 @@ def read_tokens(prefix: Path) -> Tokens:
     if magic != _MAGIC:
         raise SettingsError(f"{index}: not a token index, it starts with {magic[:8]!r}")
     if version != 1:
-        raise SettingsError(f"{index}: version {version} of the format is not known{_swapped(version)}")
+        raise SettingsError(
+            f"{index}: version {version} of the format is not known{_swapped(version)}"
+        )
     if code not in _DTYPES:
         what = f"holds {_FLOATS[code]}, not tokens" if code in _FLOATS else f"has dtype code {code}"
         raise SettingsError(f"{index}: {what}")

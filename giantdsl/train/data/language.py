@@ -75,7 +75,7 @@ class LanguageSource(BaseSource):
             inside = document[:, :-1]
             found["document"] = inside - inside[:, :1]
             offset = self._stream.offset_in_document(places[:, :-1], inside)
-            found["position"] = np.minimum(offset, offset - offset[:, :1] * (inside == inside[:, :1]))
-        return {
-            name: torch.from_numpy(np.ascontiguousarray(found[name])) for name in self._names
-        }
+            found["position"] = np.minimum(
+                offset, offset - offset[:, :1] * (inside == inside[:, :1])
+            )
+        return {name: torch.from_numpy(np.ascontiguousarray(found[name])) for name in self._names}

@@ -41,7 +41,9 @@ class MaskedSource(BaseSource):
         tokens_per_byte: float | None,
     ) -> None:
         check_fields(inputs, _FIELDS, "mlm(…)")
-        check_ids(inputs, "tokens", max(stream.highest(), tokenizer.vocab_size - 1), "the tokenizer")
+        check_ids(
+            inputs, "tokens", max(stream.highest(), tokenizer.vocab_size - 1), "the tokenizer"
+        )
         self._names = [info.name for info in inputs]
         self._stream, self._mask, self._order_seed = stream, mask, seed
         self._vocab = tokenizer.vocab_size
@@ -69,7 +71,9 @@ class MaskedSource(BaseSource):
 
     def samples(self, positions: Ints, epochs: Ints) -> Mapping[str, Tensor]:
         rows = [self._sample(int(p), int(e)) for p, e in zip(positions, epochs, strict=True)]
-        return {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in self._names}
+        return {
+            name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in self._names
+        }
 
     def _sample(self, position: int, epoch: int) -> dict[str, Ints]:
         draw = generator(self._order_seed, epoch, position)

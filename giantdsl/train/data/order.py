@@ -56,5 +56,3 @@ def uniforms(count: int, *words: int) -> npt.NDArray[np.float64]:
 def generator(*words: int) -> np.random.Generator:
     """A numpy generator whose numbers follow from `words`."""
     return np.random.Generator(np.random.PCG64(fold(*words) & _WORD))
-
-

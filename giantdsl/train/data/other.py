@@ -29,7 +29,9 @@ class SyntheticSource(BaseSource):
     Floats are normal, flags are true.
     """
 
-    def __init__(self, inputs: Sequence[InputInfo], samples: int, *, seed: int, shuffled: bool) -> None:
+    def __init__(
+        self, inputs: Sequence[InputInfo], samples: int, *, seed: int, shuffled: bool
+    ) -> None:
         self._inputs, self._data_seed = tuple(inputs), seed
         identity = f"synthetic|{[(i.name, i.sizes, i.dtype) for i in inputs]}"
         super().__init__(samples, seed=seed, shuffled=shuffled, identity=identity)
@@ -102,7 +104,9 @@ class BlendSource:
 
     @property
     def fingerprint(self) -> str:
-        text = "|".join([*(p.fingerprint for p in self._parts.values()), str(self._counts), str(self._seed)])
+        text = "|".join(
+            [*(p.fingerprint for p in self._parts.values()), str(self._counts), str(self._seed)]
+        )
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def batch(self, indices: Sequence[int]) -> Mapping[str, Tensor]:
@@ -113,9 +117,7 @@ class BlendSource:
         for part, source in enumerate(self._parts.values()):
             for at in np.flatnonzero(which == part):
                 rows[int(at)] = source.batch([int(inner[at])])
-        return {
-            name: torch.cat([rows[i][name] for i in range(len(indices))]) for name in rows[0]
-        }
+        return {name: torch.cat([rows[i][name] for i in range(len(indices))]) for name in rows[0]}
 
     def bytes_of(self, batch: Mapping[str, Tensor]) -> int | None:
         return next(iter(self._parts.values())).bytes_of(batch)
@@ -129,7 +131,9 @@ class PythonSource(BaseSource):
     ) -> None:
         self._dataset = _call(target, base_dir)
         if not hasattr(self._dataset, "__len__") or not hasattr(self._dataset, "__getitem__"):
-            raise SettingsError(f"`python({target!r})` gave no map-style Dataset: no length or no items")
+            raise SettingsError(
+                f"`python({target!r})` gave no map-style Dataset: no length or no items"
+            )
         size = len(self._dataset)
         if size < 1:
             raise SettingsError(f"`python({target!r})` gave an empty Dataset")
@@ -155,59 +159,12 @@ def _call(target: str, base_dir: Path) -> Any:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        raise SettingsError(f"`python({target!r})`: no module `{error.name}` in {base_dir}") from error
+        raise SettingsError(
+            f"`python({target!r})`: no module `{error.name}` in {base_dir}"
+        ) from error
     finally:
         sys.path.remove(str(base_dir))
     made: Callable[[], Any] | None = getattr(module, function, None)
     if not callable(made):
         raise SettingsError(f"`python({target!r})`: {module_name} has no function `{function}`")
     return made()
-
-
-class ImageSource(BaseSource):
-    """Pictures in folders named by class: image [b, c, h, w] in -1..1 and label [b]."""
-
-    def __init__(
-        self, folder: Path, inputs: Sequence[InputInfo], *, flip: bool, seed: int, shuffled: bool
-    ) -> None:
-        check_fields(inputs, {"image", "label"}, "images(…)")
-        info = next(i for i in inputs if i.name == "image")
-        self._size = tuple(size for size in info.sizes if size is not None)
-        if len(self._size) != 3:
-            raise SettingsError(f"`image` is [{', '.join(info.axes)}]; pictures need [b, c, h, w]")
-        self._open = _pillow()
-        classes = sorted(p for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
-        self._files = [(f, n) for n, c in enumerate(classes) for f in sorted(c.iterdir()) if f.is_file()]
-        if not self._files:
-            raise SettingsError(f"{folder}: no folders with pictures")
-        label = next(i for i in inputs if i.name == "label")
-        if label.num_classes is not None and len(classes) > label.num_classes:
-            raise SettingsError(
-                f"{folder} has {len(classes)} classes, the model's `{label.dtype}` has {label.num_classes}"
-            )
-        self._flip, self._order_seed = flip, seed
-        identity = f"images|{folder}|{len(self._files)}|{flip}"
-        super().__init__(len(self._files), seed=seed, shuffled=shuffled, identity=identity)
-
-    def samples(self, positions: Ints, epochs: Ints) -> Mapping[str, Tensor]:
-        pairs = zip(positions, epochs, strict=True)
-        images = [self._image(int(position), int(epoch)) for position, epoch in pairs]
-        labels = [self._files[int(position)][1] for position in positions]
-        return {"image": torch.stack(images), "label": torch.tensor(labels)}
-
-    def _image(self, position: int, epoch: int) -> Tensor:
-        channels, height, width = self._size
-        picture = self._open(self._files[position][0]).convert("RGB" if channels == 3 else "L")
-        pixels = np.asarray(picture.resize((width, height)), dtype=np.float32) / 127.5 - 1
-        image = torch.from_numpy(pixels.reshape(height, width, -1).transpose(2, 0, 1).copy())
-        if self._flip and generator(self._order_seed, epoch, position).random() < 0.5:
-            image = image.flip(-1)
-        return image
-
-
-def _pillow() -> Callable[[Path], Any]:
-    try:
-        from PIL import Image
-    except ModuleNotFoundError:
-        raise SettingsError("`images(…)` needs the `pillow` package: pip install pillow") from None
-    return Image.open

@@ -61,7 +61,9 @@ class BaseSource:
         if self._shuffled:
             for epoch in np.unique(epochs):
                 here = epochs == epoch
-                positions[here] = permuted(positions[here], self._num_samples, self._seed, int(epoch))
+                positions[here] = permuted(
+                    positions[here], self._num_samples, self._seed, int(epoch)
+                )
         return self.samples(positions, epochs)
 
     def samples(self, positions: Ints, epochs: Ints) -> Mapping[str, Tensor]:

@@ -48,7 +48,9 @@ class SpanSource(BaseSource):
         info = input_named(inputs, "tokens")
         assert info is not None
         self._top = (info.num_classes or stream.highest() + 101) - 1
-        self._raw, self._removed, self._num_spans = raw_length(self._source, self._target, rate, span)
+        self._raw, self._removed, self._num_spans = raw_length(
+            self._source, self._target, rate, span
+        )
         if stream.highest() > self._top - self._num_spans:
             raise SettingsError(
                 f"`span_corruption(…)` needs {self._num_spans} ids above the tokenizer's for its "
@@ -70,7 +72,9 @@ class SpanSource(BaseSource):
 
     def samples(self, positions: Ints, epochs: Ints) -> Mapping[str, Tensor]:
         rows = [self._sample(int(p), int(e)) for p, e in zip(positions, epochs, strict=True)]
-        return {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in self._names}
+        return {
+            name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in self._names
+        }
 
     def _sample(self, position: int, epoch: int) -> dict[str, Ints]:
         draw = generator(self._order_seed, epoch, position)

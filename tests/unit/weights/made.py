@@ -25,9 +25,9 @@ from giantdsl.syntax import ast, parse_file
 SPAN = SourceFile("made.giant", "").span(0, 0)
 VALUE = Value("x", TensorType(()), SPAN)
 SIZES = {
-    **{"d": 6, "heads": 2, "hd": 3, "kv": 1, "ff": 8, "experts": 4, "one": 1, "s": 5},
-    **{"c": 3, "py": 2, "px": 2, "layers": 3, "types": 2},
-}
+    "d": 6, "heads": 2, "hd": 3, "kv": 1, "ff": 8, "experts": 4, "one": 1, "s": 5,
+    "c": 3, "py": 2, "px": 2, "layers": 3, "types": 2,
+}  # fmt: skip
 
 
 def weight(

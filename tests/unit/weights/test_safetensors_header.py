@@ -146,7 +146,9 @@ def test_an_index_that_disagrees_is_refused(
 
 def test_a_tensor_the_index_leaves_out_is_named(tmp_path: Path) -> None:
     write(tmp_path / "one.safetensors", {"a": GOOD, "z": entry(16, 20, [1])}, bytes(20))
-    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {"a": "one.safetensors"}}')
+    (tmp_path / "model.safetensors.index.json").write_text(
+        '{"weight_map": {"a": "one.safetensors"}}'
+    )
     with pytest.raises(SettingsError, match="does not list `z`"):
         read_checkpoint(tmp_path)
 

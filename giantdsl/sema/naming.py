@@ -1,8 +1,8 @@
-"""Only axes have primes: `s'` is another axis of the size of `s`, nothing else is called so."""
+"""Which names a file may give: no primes but on axes, no second meaning for a parameter."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from giantdsl.diagnostics import Diagnostic, Label, Sink
 from giantdsl.syntax import ast
@@ -48,3 +48,36 @@ def _named(items: tuple[ast.Item, ...]) -> Iterator[tuple[str, ast.Name]]:
             yield "a layer", node.layer
         fields = [f for f in node.__dataclass_fields__ if f != "span"]
         stack.extend(getattr(node, f) for f in reversed(fields))
+
+
+def check_parameters(file: ast.File, sizes: Collection[str], sink: Sink) -> None:
+    """Report parameters that stand twice, or that are named like a size or a block of the file."""
+    blocks = {item.name.text for item in file.items if isinstance(item, ast.Block | ast.Extern)}
+    for item in file.items:
+        if not isinstance(item, ast.Block | ast.Extern):
+            continue
+        seen: dict[str, ast.Name] = {}
+        for name in (*item.generics, *(param.name for param in item.params)):
+            first = seen.setdefault(name.text, name)
+            if first is not name:
+                sink.add(
+                    Diagnostic(
+                        "G104",
+                        f"`{name.text}` is given twice",
+                        Label(name.span, "again here"),
+                        "parameters have different names",
+                        (Label(first.span, "first here"),),
+                    )
+                )
+        for param in item.params:
+            text = param.name.text
+            if text in sizes or text in blocks:
+                what = "a size" if text in sizes else "a block"
+                sink.add(
+                    Diagnostic(
+                        "G104",
+                        f"`{text}` is already {what}",
+                        Label(param.name.span, "a second meaning"),
+                        "use another name for the parameter",
+                    )
+                )

@@ -1,0 +1,59 @@
+"""Large transformers in a small language, compiled to readable PyTorch.
+
+What a program uses is loaded when it is first named: importing `giantdsl` imports neither torch
+nor the compiler.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from giantdsl import hf
+    from giantdsl.api import Spec, load, loads, train
+    from giantdsl.errors import GiantError, InternalError, RuntimeFault, SettingsError, SpecError
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "GiantError",
+    "InternalError",
+    "RuntimeFault",
+    "SettingsError",
+    "Spec",
+    "SpecError",
+    "__version__",
+    "hf",
+    "load",
+    "loads",
+    "train",
+]
+
+_HOMES = {
+    "GiantError": "giantdsl.errors",
+    "InternalError": "giantdsl.errors",
+    "RuntimeFault": "giantdsl.errors",
+    "SettingsError": "giantdsl.errors",
+    "SpecError": "giantdsl.errors",
+    "Spec": "giantdsl.spec",
+    "load": "giantdsl.spec",
+    "loads": "giantdsl.spec",
+    "train": "giantdsl.spec",
+}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is not None:
+        value = getattr(importlib.import_module(home), name)
+        # Later uses find the name without coming here again.
+        globals()[name] = value
+        return value
+    if name == "hf":
+        return importlib.import_module("giantdsl.hf")
+    raise AttributeError(f"module `giantdsl` has no attribute `{name}`")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

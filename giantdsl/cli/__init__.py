@@ -1,0 +1,1 @@
+"""The command line: one small module a command, imported when that command is used."""

@@ -1,0 +1,129 @@
+"""From a compiled spec to a run of it: what `giantdsl train` and `giantdsl.train` both do.
+
+torch is imported only by what needs it, so that a wrong spec is reported at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from giantdsl.attrs import Config
+from giantdsl.driver import Compiled, make_plan
+from giantdsl.errors import SettingsError
+from giantdsl.resolved import resolved_text
+from giantdsl.settings.values import ParallelSettings, TrainSettings
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from torch import nn
+
+    from giantdsl.train.job import TrainJob
+
+MESH_AXES = ("dp", "tp", "pp", "cp", "ep")
+
+
+def refuse_ranks(parallel: ParallelSettings | None) -> None:
+    """Raises SettingsError for a plan that needs more than one process.
+
+    `auto` (a size of 0) is what there is: one.
+    """
+    if parallel is None:
+        return
+    sizes = {name: getattr(parallel, name) for name in MESH_AXES}
+    large = {name: size for name, size in sizes.items() if size > 1}
+    if not large:
+        return
+    asked = " · ".join(f"{name} = {size}" for name, size in large.items())
+    one = " ".join(f"parallel.{name}=1" for name in large)
+    raise SettingsError(
+        f"the spec asks for {asked}, but slices and stages are not built yet;"
+        f" to train on one process, add: {one}"
+    )
+
+
+def train_settings(compiled: Compiled) -> TrainSettings:
+    """Raises SettingsError for a spec without a `train` section."""
+    settings = compiled.settings.train
+    if settings is None:
+        raise SettingsError(
+            f"`{compiled.source.name}` has no `train` section, so it does not say on what to train"
+        )
+    return settings
+
+
+def base_dir(compiled: Compiled) -> Path:
+    """Where relative paths in the spec begin: the folder of its file."""
+    return Path(compiled.source.name).absolute().parent
+
+
+def default_run_dir(compiled: Compiled) -> Path:
+    """`train.out` (from the spec's folder) where it is set, else `runs/<model>` from here."""
+    settings = compiled.settings.train
+    if settings is not None and settings.out is not None:
+        return base_dir(compiled) / settings.out
+    return Path("runs") / compiled.program.model
+
+
+def make_job(
+    compiled: Compiled,
+    *,
+    run_dir: Path | None = None,
+    resume: str = "auto",
+    device: str | None = None,
+    quiet: bool = False,
+    console: Console | None = None,
+    again: str | None = None,
+) -> TrainJob:
+    """Everything `giantdsl.train.run` needs.
+
+    Raises SettingsError for a plan of several processes, a spec without `train`, and initial
+    weights that are not there.
+    """
+    from giantdsl.train.job import TrainJob
+
+    refuse_ranks(compiled.settings.parallel)
+    settings = train_settings(compiled)
+    return TrainJob(
+        plan=make_plan(compiled),
+        settings=settings,
+        run_dir=default_run_dir(compiled) if run_dir is None else run_dir,
+        base_dir=base_dir(compiled),
+        resume=resume,
+        resolved_spec=resolved_text(compiled.source, compiled.changes, compiled.plan),
+        device=device,
+        quiet=quiet,
+        console=console,
+        initialize=_initializer(compiled, settings),
+        **({} if again is None else {"again": again}),
+    )
+
+
+def _initializer(compiled: Compiled, settings: TrainSettings) -> Callable[[nn.Module], None] | None:
+    """What fills the fresh module under `train.init = hf("folder")`; None without it."""
+    if settings.init is None:
+        return None
+    directory = _init_directory(settings.init, base_dir(compiled))
+
+    def fill(module: nn.Module) -> None:
+        from giantdsl.hf import load
+
+        load(module, compiled, directory)
+
+    return fill
+
+
+def _init_directory(init: Config, base: Path) -> Path:
+    named = (
+        init.args[0] if init.args else next((v for _, v in init.kwargs if isinstance(v, str)), None)
+    )
+    if init.name != "hf" or not isinstance(named, str):
+        raise SettingsError(f'`train.init = {init}` is not `hf("folder")`')
+    directory = base / named
+    if not directory.is_dir():
+        raise SettingsError(
+            f"`train.init` names `{named}`, but there is no folder `{directory}`;"
+            f" fetch it first: `hf download {named} --local-dir {directory}`"
+        )
+    return directory

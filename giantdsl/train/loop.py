@@ -1,0 +1,287 @@
+"""The training loop: one process, one device."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from giantdsl.attrs import Config
+from giantdsl.errors import RuntimeFault
+from giantdsl.runtime.device import deterministic, peak_memory_bytes, pick_device
+from giantdsl.runtime.rng import sample_noise
+from giantdsl.train.arguments import optional_count
+from giantdsl.train.batches import Batches, batches_ahead
+from giantdsl.train.checkpoint import (
+    TrainState,
+    checkpoint_name,
+    remove_leftovers,
+    save_checkpoint,
+)
+from giantdsl.train.console import RunConsole
+from giantdsl.train.evaluate import evaluate
+from giantdsl.train.files import writing
+from giantdsl.train.job import RunResult, TrainJob
+from giantdsl.train.lock import locked
+from giantdsl.train.metrics import MetricsFile, StepRecord
+from giantdsl.train.objective import split_batch
+from giantdsl.train.resume import choose_checkpoint
+from giantdsl.train.run_dir import RunDir, write_run_files
+from giantdsl.train.schedule import learning_rate
+from giantdsl.train.session import Data, Model, build_data, build_model, interval, resume_from
+from giantdsl.train.settings_json import settings_to_json
+from giantdsl.train.signals import StopRequest, stop_on_signals
+from giantdsl.train.step import take_step
+from giantdsl.train.tensorboard import TensorBoard, require_tensorboard
+
+_MAX_SKIPPED = 20
+"""Steps in a row that may come to nothing before the run ends."""
+
+
+def run(job: TrainJob) -> RunResult:
+    """Train until the budget is spent or a signal comes, and leave a checkpoint then.
+
+    Raises SettingsError for what the user has to mend and RuntimeFault where the run broke.
+    """
+    device = pick_device(job.device)
+    directory = RunDir(job.run_dir)
+    if "tensorboard" in job.settings.log:
+        require_tensorboard()
+    quiet = job.quiet or "console" not in job.settings.log
+    with locked(directory.path), deterministic(device), ExitStack() as stack:
+        console = RunConsole(
+            job.console, memory_bytes=lambda: peak_memory_bytes(device), quiet=quiet
+        )
+        stack.callback(console.close)
+        loop = _prepare(job, directory, device, console)
+        stack.callback(loop.close)
+        inputs, data = job.plan.inputs, loop.data
+        batches = stack.enter_context(
+            batches_ahead(data.source, inputs, data.budget, loop.state.samples, device)
+        )
+        request = stack.enter_context(stop_on_signals(console.say))
+        return loop.run(batches, request)
+
+
+def _prepare(job: TrainJob, directory: RunDir, device: torch.device, console: RunConsole) -> _Loop:
+    """Everything up to the first step: data, model, the checkpoint to go on from, run files."""
+    with writing("run directory", directory.path):
+        remove_leftovers(directory.checkpoints)
+    checkpoint = choose_checkpoint(directory, job.resume, job.base_dir, console.say)
+    data = build_data(job, directory)
+    model = build_model(job, device)
+    if checkpoint is None:
+        state = _first_state(job, data)
+    else:
+        resume_from(checkpoint, model, data.source, job, console.say)
+        state = checkpoint.state
+        console.say(f"going on after step {state.step}, from {checkpoint.path}")
+    write_run_files(directory, job.plan, job.settings, job.resolved_spec, job.base_dir)
+    console.total_steps = data.budget.steps
+    return _Loop(job, directory, data, model, state, console, checkpoint and checkpoint.path)
+
+
+def _first_state(job: TrainJob, data: Data) -> TrainState:
+    return TrainState(
+        step=0,
+        samples=0,
+        tokens=0,
+        seconds=0.0,
+        seed=job.settings.seed,
+        fingerprint=data.source.fingerprint,
+        settings=settings_to_json(job.settings),
+    )
+
+
+class _Loop:
+    """Steps, with what is due between them. `state` is where the run stands."""
+
+    def __init__(
+        self,
+        job: TrainJob,
+        directory: RunDir,
+        data: Data,
+        model: Model,
+        state: TrainState,
+        console: RunConsole,
+        checkpoint: Path | None,
+    ) -> None:
+        self.data = data
+        self.state = state
+        self._job = job
+        self._directory = directory
+        self._model = model
+        self._console = console
+        self._checkpoint = checkpoint
+        self._last: StepRecord | None = None
+        self._eval: dict[str, float] = {}
+        self._skipped = 0
+        with writing("metrics", directory.metrics):
+            self._metrics = MetricsFile(directory.metrics, after_step=state.step)
+        self._events: TensorBoard | None = None
+        if "tensorboard" in job.settings.log:
+            self._events = TensorBoard(directory.events, after_step=state.step)
+
+    def close(self) -> None:
+        self._metrics.close()
+        if self._events is not None:
+            self._events.close()
+
+    def run(self, batches: Batches, request: StopRequest) -> RunResult:
+        """Steps until the budget is spent or a stop is asked for."""
+        stopped_by: int | None = None
+        try:
+            while not self._is_done() and request.number is None:
+                record = self._step(batches)
+                self._report(record)
+                if self._is_done() or _is_due(self._job.settings.save, record.step):
+                    self._save()
+            if not self._is_done():
+                stopped_by = request.number
+                self._stop_early()
+        except KeyboardInterrupt:
+            stopped_by = request.number or signal.SIGINT
+            kept = self._checkpoint or "none yet"
+            self._console.warn(f"stopped without saving; the last checkpoint is {kept}")
+        return self._result(stopped_by)
+
+    def _is_done(self) -> bool:
+        return self.data.budget.is_done(self.state.step, self.state.samples)
+
+    def _step(self, batches: Batches) -> StepRecord:
+        """One update, its position in `state`, and the evaluation that is due after it."""
+        started = time.perf_counter()
+        settings, plan = self._job.settings, self._job.plan
+        step = self.state.step + 1
+        indices, batch = batches.next()
+        rate = learning_rate(settings.lr, step, self.data.budget.steps)
+        with _explaining(step):
+            result = take_step(
+                self._model.objective,
+                self._model.optimizer,
+                split_batch(batch, plan.inputs, settings.microbatch),
+                self._noise(step, indices),
+                learning_rate=rate,
+                clip=settings.clip,
+            )
+        self._count_skipped(step, result.bad)
+        seconds = time.perf_counter() - started
+        tokens = len(indices) * plan.tokens_per_sample
+        self.state = replace(
+            self.state,
+            step=step,
+            samples=self.state.samples + len(indices),
+            tokens=self.state.tokens + tokens,
+            seconds=self.state.seconds + seconds,
+        )
+        return StepRecord(
+            step=step,
+            loss=result.loss,
+            losses=result.losses,
+            tokens=self.state.tokens,
+            lr=rate,
+            grad_norm=result.grad_norm,
+            tokens_per_s=tokens / seconds,
+            seconds=self.state.seconds,
+            skipped=result.bad,
+            eval=self._evaluate(step),
+        )
+
+    def _noise(self, step: int, indices: range) -> list[Tensor | None]:
+        """The noise of each microbatch; None for a model that draws none."""
+        size = self._job.settings.microbatch or len(indices)
+        starts = range(0, len(indices), size)
+        if not self._model.objective.takes_noise:
+            return [None for _ in starts]
+        noise = sample_noise(self._job.settings.seed, step, indices)
+        return [noise[start : start + size] for start in starts]
+
+    def _count_skipped(self, step: int, bad: str | None) -> None:
+        self._skipped = 0 if bad is None else self._skipped + 1
+        if self._skipped >= _MAX_SKIPPED:
+            raise RuntimeFault(
+                f"step {step}: the last {_MAX_SKIPPED} steps were skipped because {bad} is not "
+                "finite; try a lower `train.lr` or `train.clip`, or `train.precision = float32`"
+            )
+
+    def _evaluate(self, step: int) -> dict[str, float]:
+        held_out = self.data.held_out
+        if held_out is None or not (step % held_out.every == 0 or self._is_done()):
+            return {}
+        settings = self._job.settings
+        found = evaluate(
+            self._model.module,
+            self._job.plan,
+            held_out.source,
+            batch=settings.batch,
+            microbatch=settings.microbatch,
+            num_batches=held_out.num_batches,
+        )
+        self._console.say(f"step {step}: {found}")
+        self._eval = found.as_metrics()
+        return self._eval
+
+    def _report(self, record: StepRecord) -> None:
+        self._last = record
+        with writing("metrics", self._directory.metrics):
+            self._metrics.write(record)
+            if self._events is not None:
+                self._events.write(record)
+        self._console.step(record)
+
+    def _save(self) -> None:
+        """A checkpoint of this step, unless there is one; the metrics reach the disk before it."""
+        keep = self._job.settings.save
+        with writing("metrics", self._directory.metrics):
+            self._metrics.sync()
+            if self._events is not None:
+                self._events.sync()
+        self._checkpoint = save_checkpoint(
+            self._directory.checkpoints,
+            self.state,
+            self._model.tensors(),
+            self._model.optimizer.state_tensors(),
+            keep=None if keep is None else optional_count(keep, "keep"),
+        )
+
+    def _stop_early(self) -> None:
+        if self._checkpoint is None or self._checkpoint.name != checkpoint_name(self.state.step):
+            self._save()
+        self._console.warn(
+            f"stopped after step {self.state.step}, saved in {self._checkpoint}; "
+            f"to go on, type {self._job.again}"
+        )
+
+    def _result(self, stopped_by: int | None) -> RunResult:
+        last = None if self._last is None else self._last.loss
+        return RunResult(
+            steps=self.state.step,
+            loss=last,
+            eval=self._eval,
+            checkpoint=self._checkpoint,
+            signal=stopped_by,
+        )
+
+
+def _is_due(every: Config | None, step: int) -> bool:
+    return every is not None and step % interval(every) == 0
+
+
+@contextmanager
+def _explaining(step: int) -> Iterator[None]:
+    """Say in one line what an exhausted memory means; everything else passes."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        known = isinstance(error, torch.OutOfMemoryError | MemoryError)
+        if not known and "can't allocate memory" not in str(error):
+            raise
+        raise RuntimeFault(
+            f"step {step}: out of memory; set a smaller `train.microbatch`, which changes no result"
+        ) from error
