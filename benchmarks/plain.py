@@ -26,6 +26,7 @@ from collections.abc import Callable
 import torch
 from handwritten import GPT, copy_weights
 from torch import Tensor, nn
+from train_loop import bare_seconds, our_seconds
 
 from giantdsl.driver import compile_spec, make_plan
 from giantdsl.runtime.loader import build_module
@@ -119,17 +120,20 @@ def check_equal(emitted: nn.Module, hand: GPT, batch: tuple[Tensor, Tensor]) -> 
 
 def loop(repeats: int, steps: int) -> Row:
     """`giantdsl train` of the demo against a bare loop: same module, optimizer, batches."""
-    from train_loop import bare_loop, our_loop
-
     compiled = compile_spec(ROOT / "models/demo.giant")
+    ours, peer = [], []
     with tempfile.TemporaryDirectory() as directory:
-        folder = pathlib.Path(directory)
-        return alternate(
-            f"train loop, demo size, {steps} steps",
-            our_loop(compiled, folder, steps),
-            bare_loop(compiled, folder, steps),
-            repeats,
-        )
+        cache = pathlib.Path(directory)
+        for i in range(repeats):
+            for which in ("ours", "peer") if i % 2 == 0 else ("peer", "ours"):
+                if which == "ours":
+                    ours.append(our_seconds(compiled, cache, steps))
+                else:
+                    peer.append(bare_seconds(compiled, cache, steps))
+    ratios = [p / o for o, p in zip(ours, peer, strict=True)]
+    spread = (max(ratios) - min(ratios)) / statistics.median(ratios)
+    a, b = statistics.median(ours), statistics.median(peer)
+    return Row(f"train loop, demo size, s a step of {steps}", a, b, b / a, spread, repeats)
 
 
 def main() -> None:

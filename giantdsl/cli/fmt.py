@@ -16,7 +16,7 @@ from giantdsl.diagnostics import Sink
 from giantdsl.errors import SettingsError, SpecError
 from giantdsl.source import SourceFile
 from giantdsl.syntax import read_source
-from giantdsl.syntax.format import format_source
+from giantdsl.syntax.format import format_text
 
 EXAMPLE = "giantdsl fmt models/gpt2.giant\ngiantdsl fmt --check models/"
 
@@ -73,7 +73,7 @@ def _format_file(path: Path, args: argparse.Namespace) -> bool:
     source = read_source(path, sink)
     sink.raise_if_errors()
     assert source is not None, "a file that cannot be read is reported"
-    text = format_source(source)
+    text = _formatted(source)
     with path.open(encoding="utf-8", newline="") as file:
         is_changed = file.read() != text
     if not is_changed:
@@ -93,7 +93,7 @@ def _format_stdin(args: argparse.Namespace) -> int:
         source = SourceFile("<stdin>", data.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise SettingsError("stdin is not UTF-8 text") from None
-    text = format_source(source)
+    text = _formatted(source)
     is_changed = text != data.decode("utf-8")
     if args.diff:
         _show_diff(source, text)
@@ -124,3 +124,12 @@ def _replace(path: Path, text: str) -> None:
         beside.replace(target)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def _formatted(source: SourceFile) -> str:
+    """The canonical text. Raises SpecError for a file that does not parse."""
+    sink = Sink()
+    text = format_text(source, sink)
+    sink.raise_if_errors()
+    assert text is not None, "a file without errors has a layout"
+    return text

@@ -55,6 +55,8 @@ def evaluate(
     if isinstance(expr, ast.Unary):
         return apply_unary(expr.op, evaluate(expr.operand, names, sink, words), expr.span, sink)
     if isinstance(expr, ast.Binary):
+        # Only what is compared or chosen can be a word; what is added or multiplied has a value.
+        words = words and expr.op in ("and", "or", "==", "!=")
         left = evaluate(expr.left, names, sink, words)
         right = evaluate(expr.right, names, sink, words)
         return apply_binary(expr.op, left, right, expr.span, sink)

@@ -78,7 +78,7 @@ SOURCES: tuple[Signature, ...] = (
         "a folder with one folder of pictures for each class",
         (
             Param("folder", "text", "the folder", required=True),
-            Param("augment", "text", "none, or flip", "none"),
+            Param("augment", "augment", "none, flip, randaugment(operations, strength)"),
         ),
     ),
     Signature(

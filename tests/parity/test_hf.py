@@ -74,6 +74,7 @@ DECODER = {
     "max_position_embeddings": 131072,
     "rms_norm_eps": 1e-5,
 }
+ONE_PROCESS = tuple(f"parallel.{key}" for key in ("dp=1", "tp=1", "pp=1", "ep=1", "stages=auto"))
 SMALL = ("dims.d=32", "dims.layers=2")
 KV = (*SMALL, "dims.heads=8", "dims.kv=4", "dims.ff=48", "dims.vocab=64", "dims.s=16")
 
@@ -212,7 +213,7 @@ def assert_same_bits(one: Path, other: Path) -> None:
 def test_same_logits_and_the_same_file_back(case: Case, dtype: torch.dtype, tmp_path: Path) -> None:
     theirs = random_model(case, dtype)
     theirs.save_pretrained(tmp_path / "in")
-    spec = compile_spec(model_path(case.model), overrides=case.overrides)
+    spec = compile_spec(model_path(case.model), overrides=(*case.overrides, *ONE_PROCESS))
     module = ours(spec, dtype, tmp_path / "in")
     inputs = {k: v.to(dtype) if v.is_floating_point() else v for k, v in case.inputs().items()}
     assert difference(case, theirs, module, inputs) < BOUNDS[dtype]

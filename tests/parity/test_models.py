@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
@@ -60,16 +61,18 @@ def test_tiny_profile_learns_one_batch(name: str) -> None:
     inputs = {info.name: random_input(info, generator) for info in plan.inputs}
     optimizer = torch.optim.AdamW(module.parameters(), lr=3e-3)
     losses = []
+    draws = "noise" in inspect.signature(module.forward).parameters
     for step in range(8):
-        module(**inputs, noise=torch.tensor([step, step + 100]))
-        assert list(module.losses) == list(plan.losses)
+        noise = {"noise": torch.tensor([step, step + 100])} if draws else {}
+        module(**inputs, **noise)
+        assert set(module.losses) == set(plan.losses)
         loss = torch.stack(list(module.losses.values())).sum()
         losses.append(loss.item())
         optimizer.zero_grad()
         loss.backward()
         assert all(p.grad is not None for p in module.parameters())
         optimizer.step()
-    assert losses[-1] < 0.9 * losses[0]
+    assert losses[-1] < losses[0] - 0.1, losses
 
 
 STD = """
