@@ -19,7 +19,6 @@ from giantdsl.sema.scalars import Failed
 from giantdsl.sema.scope import Frame, Library, Tables
 from giantdsl.syntax import ast
 
-
 MAX_WEIGHTS = 200_000
 
 

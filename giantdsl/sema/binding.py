@@ -241,18 +241,16 @@ def _tensor(
     fits = _unify(param, sem, generics, bound) and _unify_dtype(param, sem, generics, bound)
     if not fits:
         known = param.dtype is None or param.dtype.text in generics
-        if known or resolve_dtype(e.tables, inner, param.dtype) is not None:
-            if not e.tables.is_poisoned(sem):
-                e.sink.add(_no_match(param, sem, name, span, bound))
+        known = known or resolve_dtype(e.tables, inner, param.dtype) is not None
+        if known and not e.tables.is_poisoned(sem):
+            e.sink.add(_no_match(param, sem, name, span, bound))
         return False
     bound.env[key] = None
     tensors.append((param, sem))
     return True
 
 
-def _no_match(
-    param: ast.Param, sem: Value, name: str, span: Span, bound: Bound
-) -> Diagnostic:
+def _no_match(param: ast.Param, sem: Value, name: str, span: Span, bound: Bound) -> Diagnostic:
     """The parameter's axes are shown as far as this call has bound them."""
     assert param.axes is not None
     wanted = ", ".join(

@@ -14,7 +14,7 @@ from giantdsl.sema.axes import resolve_axes, resolve_dtype
 from giantdsl.sema.fit import fit, fit_call
 from giantdsl.sema.layers import register_layer
 from giantdsl.sema.scalars import FAILED
-from giantdsl.sema.scope import BlockRef, Frame, Sem
+from giantdsl.sema.scope import BlockRef, Frame, Sem, plural
 from giantdsl.source import Span
 from giantdsl.syntax import ast
 
@@ -154,8 +154,9 @@ def declared_results(
         e.sink.add(
             Diagnostic(
                 "G209",
-                f"{what} returns {len(returned)} values, {len(declared)} declared",
+                f"{what} returns {plural(len(returned), 'value')}, {len(declared)} declared",
                 Label(span, f"{len(returned)} here"),
+                "after `->` stands one type for each value that is returned",
             )
         )
         returned = [(FAILED, span) for _ in declared]

@@ -25,12 +25,13 @@ def not_broadcastable(
 ) -> Diagnostic:
     only_left = "`, `".join(a for a in left if a not in right)
     only_right = "`, `".join(a for a in right if a not in left)
+    between = op if op in _KINDS else "and"
     return Diagnostic(
         "G202",
         f"`{op}` needs one side to have all the axes of the other",
         Label(
             span,
-            f"{shape(left)} {op} {shape(right)}: only the left has `{only_left}`, "
+            f"{shape(left)} {between} {shape(right)}: only the left has `{only_left}`, "
             f"only the right has `{only_right}`",
         ),
         "broadcasting goes by name and never adds axes on both sides; "
@@ -43,6 +44,9 @@ def tensor_binary(tables: Tables, frame: Frame, op: str, left: Sem, right: Sem, 
     left = left.size if isinstance(left, AxisArg) and left.size is not None else left
     right = right.size if isinstance(right, AxisArg) and right.size is not None else right
     for side in (left, right):
+        if isinstance(side, AxisArg):
+            tables.sink.add(unsized(side, span))
+            return tables.poison(None, span)
         if isinstance(side, Value) and side.type.dtype != FLOAT:
             return _undefined(tables, op, left, right, span)
     if isinstance(left, Value) and isinstance(right, Value):
@@ -52,6 +56,15 @@ def tensor_binary(tables: Tables, frame: Frame, op: str, left: Sem, right: Sem, 
     if isinstance(number, bool) or not isinstance(number, int | float):
         return _undefined(tables, op, left, right, span)
     return _with_number(tables, frame, op, tensor, number, tensor is left, span)
+
+
+def unsized(axis: AxisArg, span: Span) -> Diagnostic:
+    return Diagnostic(
+        "G203",
+        f"the size of `{axis.name}` is not known before the model runs",
+        Label(span, "needs a number"),
+        "a batch axis and a dropless ragged axis have no size of their own",
+    )
 
 
 def negate(tables: Tables, frame: Frame, value: Value, span: Span) -> Sem:

@@ -63,7 +63,7 @@ def call_builtin(
                 "G214",
                 f"`{signature.name}` has no weights, so it cannot be named",
                 Label(call.layer.span, "a layer name"),
-                "drop the `as`",
+                f"leave out `as {call.layer.text}`",
             )
         )
     fuse = None
@@ -93,7 +93,7 @@ def _one(
                 "G217",
                 f"`{signature.name}` needs a result type",
                 Label(call.span, "`->` is missing"),
-                f"say what it makes: `{signature.name}(…) -> [b, s, d]`",
+                f"say what it makes: `{signature.name}(…) -> {_made_by(signature.name)}`",
             )
         )
         return FAILED
@@ -136,6 +136,12 @@ def _one(
     if axes is None or isinstance(built, Failed):
         return built
     return fit(e.tables, frame, built, axes, span)
+
+
+def _made_by(name: str) -> str:
+    """An example of the result of a builtin."""
+    full = {"alibi": "[heads, s, s']", "relative_bias": "[heads, s, s']", "param": "[s, d]"}
+    return full.get(name, "[experts, slot, d]" if name == "dispatch" else "[b, s, d]")
 
 
 def _layer(
@@ -238,7 +244,11 @@ def _take(
         if isinstance(expr, ast.Path):
             found.tie = expr
         elif not isinstance(expr, ast.NoneLiteral):
-            e.sink.add(Diagnostic("G219", "`tie` names a layer", Label(expr.span, "not a layer")))
+            e.sink.add(
+                Diagnostic(
+                    "G219", "`tie` names a layer", Label(expr.span, "not a layer"), "e.g. tie=tok"
+                )
+            )
             found.failed = True
         return
     if kind in ("config", "word"):

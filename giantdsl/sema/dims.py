@@ -74,7 +74,8 @@ def _declare(decl: ast.DimDecl, override: ast.Expr | None, dims: Dims, sink: Sin
                     "G205",
                     f"`{name}` has no size",
                     Label(decl.name.span, "a size is missing"),
-                    f"write `{name} = 768`; only a batch axis and a ragged axis go without",
+                    f"write `{decl.span.text} = 1024`; "
+                    "only a batch axis and a ragged axis go without",
                 )
             )
             dims.failed.add(name)
@@ -107,13 +108,13 @@ def _sized(decl: ast.DimDecl, kind: AxisKind, expr: ast.Expr, dims: Dims, sink: 
         _number(decl, expr, value, dims, sink)
         return
     is_axis = decl.kind is not None or value >= 1
-    if decl.kind is not None and value < 1 or value > MAX_SIZE:
+    if (decl.kind is not None and value < 1) or value > MAX_SIZE:
         sink.add(
             Diagnostic(
                 "G205",
                 f"`{name}` cannot be {value}",
                 Label(expr.span, f"this is {value}"),
-                "a size is at least 1" if value < 1 else f"a size is at most {MAX_SIZE}",
+                "a size is at least 1" if value < 1 else f"a size is at most {MAX_SIZE:,}",
             )
         )
         dims.failed.add(name)
@@ -145,7 +146,9 @@ def _number(decl: ast.DimDecl, expr: ast.Expr, value: Attr, dims: Dims, sink: Si
                 "G205",
                 f"`{name}` is not a whole number",
                 Label(expr.span, f"this is {shown}"),
-                f"pick values so that `{expr.span.text}` comes out whole",
+                f"pick values so that `{expr.span.text}` comes out whole"
+                if derived
+                else "a size is a whole number",
             )
         )
         dims.failed.add(name)

@@ -13,7 +13,7 @@ from giantdsl.diagnostics import Diagnostic, Fix, Label, did_you_mean, nearest
 from giantdsl.ir.nodes import Count, Function, Value
 from giantdsl.sema import binding, blocks, builtin_calls, statements
 from giantdsl.sema.axes import resolve_axes
-from giantdsl.sema.broadcast import negate, tensor_binary
+from giantdsl.sema.broadcast import negate, tensor_binary, unsized
 from giantdsl.sema.builtins import BUILTINS
 from giantdsl.sema.indexing import index
 from giantdsl.sema.scalars import (
@@ -187,13 +187,7 @@ class Elaborator:
     def _scalar(self, value: Sem, span: Span) -> Attr | Failed:
         if isinstance(value, AxisArg):
             if value.size is None:
-                self.sink.add(
-                    Diagnostic(
-                        "G203",
-                        f"the size of `{value.name}` is not known before the model runs",
-                        Label(span, "no size here"),
-                    )
-                )
+                self.sink.add(unsized(value, span))
                 return FAILED
             return value.size
         return as_attr(value)

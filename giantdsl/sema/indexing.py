@@ -45,7 +45,7 @@ def index(
         tables.sink.add(
             Diagnostic(
                 "G228",
-                f"the {tables.kind(axis).value} axis `{axis}` cannot be indexed or renamed",
+                f"the {tables.kind_word(axis)} axis `{axis}` cannot be indexed or renamed",
                 Label(item.span, "depends on how the batch is cut"),
             )
         )
@@ -81,7 +81,7 @@ def _rename(tables: Tables, frame: Frame, value: Value, axis: str, item: ast.Ren
             Diagnostic(
                 "G206",
                 f"`{axis}` cannot be called `{to}`",
-                Label(item.span, f"{tables.size(axis)} against {tables.size(to)}"),
+                Label(item.span, _difference(tables, axis, to)),
                 f"`{base_axis(axis)}'` is another axis of the same size",
             )
         )
@@ -99,6 +99,12 @@ def _rename(tables: Tables, frame: Frame, value: Value, axis: str, item: ast.Ren
     axes = tuple(to if a == axis else a for a in value.type.axes)
     type = TensorType(axes, value.type.dtype)
     return emit_op(tables, frame, "rename", [value], type, {"axis": axis, "to": to}, item.span)
+
+
+def _difference(tables: Tables, axis: str, to: str) -> str:
+    if tables.kind(axis) is not tables.kind(to):
+        return f"a {tables.kind_word(axis)} axis against a {tables.kind_word(to)} axis"
+    return f"{tables.size(axis)} entries against {tables.size(to)}"
 
 
 def _slice(

@@ -179,8 +179,9 @@ def apply_binary(
     assert isinstance(left, int | float) and isinstance(right, int | float)
     try:
         result = _arithmetic(op, left, right)
-    except (ZeroDivisionError, OverflowError, ValueError):
-        sink.add(Diagnostic("G203", f"`{span.text}` has no value", Label(span, "out of range")))
+    except (ZeroDivisionError, OverflowError, ValueError) as error:
+        why = "division by zero" if isinstance(error, ZeroDivisionError) else "out of range"
+        sink.add(Diagnostic("G203", f"`{span.text}` has no value", Label(span, why)))
         return FAILED
     return result
 
@@ -211,7 +212,7 @@ def _arithmetic(op: str, a: int | float, b: int | float) -> Attr:
             "//": lambda: a // b,
             "%": lambda: a % b,
         }[op]()
-    if isinstance(result, float) and not math.isfinite(result) or abs(result) > _MAX_MAGNITUDE:
+    if (isinstance(result, float) and not math.isfinite(result)) or abs(result) > _MAX_MAGNITUDE:
         raise OverflowError
     return result
 

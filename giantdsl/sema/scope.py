@@ -118,6 +118,11 @@ class Tables:
     def kind(self, name: str) -> AxisKind:
         return self.axis(name).kind
 
+    def kind_word(self, name: str) -> str:
+        """The kind of an axis as messages call it."""
+        kind = self.kind(name)
+        return "sequence" if kind is AxisKind.SEQ else kind.value
+
     def size(self, name: str) -> int | None:
         return self.axis(name).size
 
@@ -162,6 +167,10 @@ def describe(sem: Sem) -> str:
         shown = (i.name if isinstance(i, AxisArg) else describe(i) for i in sem)
         return f"[{', '.join(shown)}]"
     return format_attr(sem)
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def shape(axes: tuple[str, ...]) -> str:

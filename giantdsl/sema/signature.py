@@ -92,7 +92,7 @@ def fits(kind: str, sem: Sem) -> bool:
         return isinstance(sem, AxisArg)
     if kind == "axes":
         many = isinstance(sem, tuple) and bool(sem)
-        return isinstance(sem, AxisArg) or many and all(isinstance(x, AxisArg) for x in sem)  # type: ignore[union-attr]
+        return isinstance(sem, AxisArg) or (many and all(isinstance(x, AxisArg) for x in sem))  # type: ignore[union-attr]
     if kind in ("config", "word"):
         return isinstance(sem, Config)
     return True

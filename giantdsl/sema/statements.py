@@ -13,7 +13,7 @@ from giantdsl.sema.builtins import BUILTINS
 from giantdsl.sema.fit import fit
 from giantdsl.sema.loops import run_repeat
 from giantdsl.sema.scalars import FAILED, Failed
-from giantdsl.sema.scope import Frame, Sem, describe
+from giantdsl.sema.scope import Frame, Sem, describe, plural
 from giantdsl.sema.signature import permute
 from giantdsl.source import Span
 from giantdsl.syntax import ast
@@ -134,18 +134,14 @@ def run_assign(e: Elaborator, frame: Frame, statement: ast.Assign) -> None:
         e.sink.add(
             Diagnostic(
                 "G209",
-                f"{_plural(len(names), 'name')} on the left, "
-                f"{_plural(len(values), 'value')} on the right",
+                f"{plural(len(names), 'name')} on the left, "
+                f"{plural(len(values), 'value')} on the right",
                 Label(statement.span, "one name for each value"),
             )
         )
         values = [FAILED] * len(names)
     for target, axes, value in zip(targets, declared, values, strict=True):
         _bind_target(e, frame, statement, target, axes[0] if axes is not None else None, value)
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _assigned_values(

@@ -22,21 +22,36 @@ _SECTION = re.compile(
     r"^(?=(?:model|import|dims|default|block|extern|forward|weights|parallel|train|profile)\b)",
     re.MULTILINE,
 )
-_NUMBERS = "0 1 2 3 7 -1 0.5 1e9 1e300 1e-30 4096 1000000000000 9999999999999999999 true none".split()
-_WORDS = """
-    linear embedding layernorm rmsnorm param relative_bias sdpa rope positions alibi gelu silu tanh
-    sigmoid exp log sqrt softcap dropout where softmax mean sum max min pad rearrange concat expand
-    topk dispatch combine load_balance cross_entropy z_loss mse tie per init bias over along keep
-    mask causal window theta scaling normal zeros xavier batch seq ragged feature int bool float
-    repeat shared if else return loss stage every block forward dims default extern x b s d s'
-""".split()
-_PIECES = (
-    ["tie=tok", "per=experts", "per=d", "over=s", "over=[b, s]", "bias=true", "init=zeros", "lr=0"]
-    + ["[s=0]", "[s=1:]", "[s as s']", "[b=0]", "[s=-1:0]", "as q", "as x", "-> [b, s, d]", "-> []"]
-    + ["-> [d, d]", "-> [.., d]", "+ x", "* d", "/ 0", "** 0.5", "- -", "if d else none"]
-    + ["@tp", "@dp", "\n  x = x\n", "\n  return x\n", "\n  stage\n", "\n  loss lm = x\n"]
-    + ["\n  repeat 2 { x = x }\n", "\n  repeat i in 3 { x = x * i }\n", "\n  if s { x = 1 }\n"]
-)
+_NUMBERS = [
+    *("0", "1", "2", "3", "7", "-1", "0.5", "1e9", "1e300", "1e-30", "4096", "true", "none"),
+    *("1000000000000", "9999999999999999999"),
+]
+_WORDS = [
+    *("linear", "embedding", "layernorm", "rmsnorm", "param", "relative_bias", "sdpa", "rope"),
+    *("positions", "alibi", "gelu", "silu", "tanh", "sigmoid", "exp", "log", "sqrt", "softcap"),
+    *("dropout", "where", "softmax", "mean", "sum", "max", "min", "pad", "rearrange", "concat"),
+    *("expand", "topk", "dispatch", "combine", "load_balance", "cross_entropy", "z_loss", "mse"),
+    *("tie", "per", "init", "bias", "over", "along", "keep", "mask", "causal", "window", "theta"),
+    *("scaling", "normal", "zeros", "xavier", "batch", "seq", "ragged", "feature", "int", "bool"),
+    *("float", "repeat", "shared", "if", "else", "return", "loss", "stage", "every", "block"),
+    *("forward", "dims", "default", "extern", "x", "b", "s", "d", "s'", "steps", "tp", "lr"),
+]
+_PIECES = [
+    *(
+        "tie=tok",
+        "per=experts",
+        "per=d",
+        "over=s",
+        "over=[b, s]",
+        "bias=true",
+        "init=zeros",
+        "lr=0",
+    ),
+    *("[s=0]", "[s=1:]", "[s as s']", "[b=0]", "[s=-1:0]", "as q", "as x", "-> [b, s, d]", "-> []"),
+    *("-> [d, d]", "-> [.., d]", "+ x", "* d", "/ 0", "** 0.5", "- -", "if d else none", "@tp"),
+    *("@dp", "\n  x = x\n", "\n  return x\n", "\n  stage\n", "\n  loss lm = x\n"),
+    *("\n  repeat 2 { x = x }\n", "\n  repeat i in 3 { x = x * i }\n", "\n  if s { x = 1 }\n"),
+]
 _NOISE = [*"(){}[]=,;:.'\"#@<>\\%&?\t\0\r", "é", "→", "\u2028", "\U0001f600", "\n\n", "1e", "..."]
 
 Mutation = Callable[[random.Random, str, Sequence[str]], str]

@@ -39,12 +39,13 @@ def _sdpa(call: BuiltinCall) -> Sem:
         foreign = [a for a in value.type.axes if a not in axes]
         wrong = value.type.dtype not in dtypes if dtypes else value.type.dtype in (FLOAT, BOOL)
         if foreign or wrong:
+            holds = "truths" if BOOL in dtypes else "floats" if FLOAT in dtypes else "numbers"
             wanted = ": bool" if BOOL in dtypes else "" if FLOAT in dtypes else ": int"
             return call.fail(
                 "G222",
                 f"`{name}` of `sdpa` is over {shape(axes)}{wanted}",
                 f"this is {value.type}",
-                f"use axes among {shape(axes)}",
+                f"use axes among {shape(axes)}" if foreign else f"it holds {holds}",
                 call.span_of(name),
             )
         if name in ("keep", "document") and t not in value.type.axes:
@@ -103,7 +104,7 @@ def _roles(call: BuiltinCall, q: Value, k: Value, v: Value) -> dict[str, Attr] |
             return call.fail(
                 "G222",
                 "`sdpa` takes [.., seq, heads, features]",
-                f"`{axis}` of `{name}` is no sequence axis",
+                f"`{name}` is {q.type if name == 'q' else k.type}: `{axis}` is no sequence axis",
                 span=call.span_of(name),
             )
     if c != c2:
@@ -216,7 +217,7 @@ def _scaling(call: BuiltinCall, scaling: Config) -> Config | Sem:
 def _positions(call: BuiltinCall) -> Sem:
     axis = call.axis("axis")
     if call.tables.kind(axis) is not AxisKind.SEQ:
-        kind = call.tables.kind(axis).value
+        kind = call.tables.kind_word(axis)
         return call.fail(
             "G222",
             "`positions` counts along a sequence axis",

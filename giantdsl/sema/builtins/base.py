@@ -44,7 +44,7 @@ def check_per(call: BuiltinCall, *places: tuple[str, ...]) -> Sem | None:
         if axis_kind in (AxisKind.BATCH, AxisKind.RAGGED):
             return call.fail(
                 "G221",
-                f"a weight cannot have the {axis_kind.value} axis `{axis}`",
+                f"a weight cannot have the {call.tables.kind_word(axis)} axis `{axis}`",
                 "no size is known here",
                 span=span,
             )
@@ -60,7 +60,7 @@ def check_per(call: BuiltinCall, *places: tuple[str, ...]) -> Sem | None:
             if axis not in axes:
                 return call.fail(
                     "G230",
-                    f"`{kind}` has a weight for each index of `{axis}`, its tensors have no `{axis}`",
+                    f"`{kind}` has a weight for each index of `{axis}`, but no axis `{axis}`",
                     f"`{axis}` is not in {shape(axes)}",
                     f"with `per={axis}` both the input and the result have the axis `{axis}`",
                 )

@@ -109,7 +109,12 @@ def _softmax(call: BuiltinCall) -> Sem:
         return wrong if wrong is not None else over
     x = call.tensor("x")
     if len(over) != 1 or call.tables.kind(str(over[0])) is AxisKind.BATCH:
-        return call.fail("G225", "`softmax` runs over one axis that is no batch axis", "not this")
+        return call.fail(
+            "G225",
+            "`softmax` runs over one axis that is no batch axis",
+            f"over {', '.join(str(a) for a in over)}",
+            span=call.span_of("over"),
+        )
     return call.emit("softmax", [x], x.type.axes, {"over": str(over[0])})
 
 
@@ -125,7 +130,7 @@ def _reduce(call: BuiltinCall) -> Sem:
     if batch and (kind != "mean" or axes):
         return call.fail(
             "G228",
-            f"`{kind}` over the batch axis `{batch[0]}`",
+            f"`{kind}` over the {call.tables.kind_word(str(batch[0]))} axis `{batch[0]}`",
             "depends on how many rows a microbatch has",
             "keep the batch axis; a loss may take the mean over all axes",
             call.span_of("over"),

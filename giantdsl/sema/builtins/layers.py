@@ -47,7 +47,7 @@ def _linear(call: BuiltinCall) -> Sem:
             return _not_contractible(call, x, axis, out)
     for axis in new:
         if tables.kind(axis) is not AxisKind.FEATURE:
-            kind = tables.kind(axis).value
+            kind = tables.kind_word(axis)
             return call.fail(
                 "G221",
                 f"`linear` cannot make the {kind} axis `{axis}`",
@@ -77,8 +77,7 @@ def _linear(call: BuiltinCall) -> Sem:
 
 
 def _not_contractible(call: BuiltinCall, x: Value, axis: str, out: tuple[str, ...]) -> Sem:
-    kind = call.tables.kind(axis)
-    word = {AxisKind.SEQ: "sequence", AxisKind.BATCH: "batch", AxisKind.RAGGED: "ragged"}[kind]
+    kind, word = call.tables.kind(axis), call.tables.kind_word(axis)
     kept = [a for a in x.type.axes if a in out or a == axis]
     kept += [a for a in out if a not in kept]
     keep = f"keep it: `-> {shape(tuple(kept))}`"
@@ -125,7 +124,7 @@ def _embedding(call: BuiltinCall) -> Sem:
         if call.tables.kind(axis) in (AxisKind.BATCH, AxisKind.RAGGED):
             return call.fail(
                 "G221",
-                f"`embedding` cannot make the {call.tables.kind(axis).value} axis `{axis}`",
+                f"`embedding` cannot make the {call.tables.kind_word(axis)} axis `{axis}`",
                 f"`{axis}` is not in {indices.type}",
                 f"give the indices the axis `{axis}`",
                 call.axes_span,
@@ -148,9 +147,9 @@ def _norm(call: BuiltinCall) -> Sem:
     if over not in x.type.axes:
         return call.fail(
             "G225",
-            f"`{kind}` has no axis to run over",
+            f"`{kind}` over `{over}`, which is not there" if over else f"`{kind}` needs an axis",
             f"this is {x.type}",
-            "name one of its axes: over=d",
+            "name one of its axes: over=…" if not over else f"it has {', '.join(x.type.axes)}",
             call.span_of("over" if call.given("over") else "x"),
         )
     if x.type.dtype != FLOAT:
@@ -179,7 +178,7 @@ def _param(call: BuiltinCall) -> Sem:
         if call.tables.kind(axis) in (AxisKind.BATCH, AxisKind.RAGGED):
             return call.fail(
                 "G221",
-                f"a weight cannot have the {call.tables.kind(axis).value} axis `{axis}`",
+                f"a weight cannot have the {call.tables.kind_word(axis)} axis `{axis}`",
                 "no size is known here",
                 span=call.axes_span,
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from giantdsl.ir.nodes import Count, Value
-from giantdsl.ir.types import FLOAT, AxisKind
+from giantdsl.ir.types import BUILTIN_DTYPES, FLOAT, AxisKind
 from giantdsl.sema.builtins.base import Builtin, feature_axes
 from giantdsl.sema.scope import Sem, shape
 from giantdsl.sema.signature import BuiltinCall, Param, Signature, permute
@@ -12,6 +12,14 @@ from giantdsl.sema.signature import BuiltinCall, Param, Signature, permute
 def _cross_entropy(call: BuiltinCall) -> Sem:
     logits, labels = call.tensor("logits"), call.tensor("labels")
     over = labels.type.dtype
+    if over in BUILTIN_DTYPES:
+        return call.fail(
+            "G223",
+            "labels say which class is right: they index an axis",
+            f"this is {labels.type}" + (": float" if over == FLOAT else ""),
+            "say which axis where they come in: `labels[b, s]: vocab`",
+            call.span_of("labels"),
+        )
     if over not in logits.type.axes:
         return call.fail(
             "G223",

@@ -51,7 +51,7 @@ def _expand(call: BuiltinCall) -> Sem:
         if axis not in x.type.axes and unsized:
             return call.fail(
                 "G221",
-                f"`expand` cannot make the {call.tables.kind(axis).value} axis `{axis}`",
+                f"`expand` cannot make the {call.tables.kind_word(axis)} axis `{axis}`",
                 "no size is known here",
                 "add a tensor that has this axis instead",
                 call.axes_span,

@@ -69,8 +69,8 @@ def _run(
 
 def diagnose(
     text: str,
-    files: Mapping[str, str] = {},  # noqa: B006 (read only)
-    overrides: Mapping[str, str] = {},  # noqa: B006
+    files: Mapping[str, str] = {},
+    overrides: Mapping[str, str] = {},
     verify_it: bool = True,
 ) -> list[Diagnostic]:
     """The faults of a text; a program without any must hold the invariants of the IR."""
@@ -82,8 +82,8 @@ def diagnose(
 
 def program_of(
     text: str,
-    files: Mapping[str, str] = {},  # noqa: B006 (read only)
-    overrides: Mapping[str, str] = {},  # noqa: B006
+    files: Mapping[str, str] = {},
+    overrides: Mapping[str, str] = {},
 ) -> Program:
     """The verified program of a text; faults fail the test."""
     program, sink = _run(text, files, overrides)
