@@ -76,7 +76,7 @@ def check_forward_counts(tables: Tables, frame: Frame, inputs: Sequence[Value]) 
             continue
         for value in (count.labels, count.weight):
             if value is not None and not _from_inputs(tables, value, known):
-                tables.sink.add(_not_an_input(span, "an input of `forward`"))
+                tables.sink.add(_not_an_input(span, "an input of `forward`, or a part of one"))
 
 
 def _from_inputs(tables: Tables, value: Value, inputs: set[int]) -> bool:
@@ -92,6 +92,6 @@ def _not_an_input(span: Span, wanted: str) -> Diagnostic:
     return Diagnostic(
         "G227",
         "the labels of this loss are computed on the way",
-        Label(span, f"must be {wanted}, or a part of it"),
+        Label(span, f"must be {wanted}"),
         "the number of valid labels of a whole batch is needed before its first microbatch runs",
     )
