@@ -155,15 +155,20 @@ class ClassWriter:
             name = scope.set_param(param, not is_none and param.name not in sharing.optional)
             if param.name in sharing.optional:
                 continue
-            if is_none:
-                params.append(f"{name}: Tensor | None{' = None' if is_top else ''}")
+            if is_none and is_top:
+                # Python wants parameters with a default last; `forward` is called by name.
+                optional.append(f"{name}: Tensor | None = None")
+            elif is_none:
+                params.append(f"{name}: Tensor | None")
             else:
                 params.append(f"{name}: Tensor")
         optional += [
             f"{variable_name(n, self.reserved)}: Tensor | None = None" for n in sharing.optional
         ]
-        if function.draws:
-            params += ["*", "noise: Tensor | None = None"] if is_top else ["noise: Tensor | None"]
+        if function.draws and is_top:
+            optional += ["*", "noise: Tensor | None = None"]
+        elif function.draws:
+            params.append("noise: Tensor | None")
         count = len(function.results) + (0 if is_top else len(function.losses))
         result = "Tensor" if count == 1 else f"tuple[{', '.join(['Tensor'] * count)}]"
         return wrap(f"    def forward({', '.join([*params, *optional])}) -> {result}:")
