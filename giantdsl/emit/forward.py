@@ -172,7 +172,10 @@ class ForwardWriter:
                 scope.write(_condition(loop, k, len(bodies), _INDEX_NAMES[self._loops - 1]))
                 scope.depth += 1
             scope.restore(outer[2])
+            before = len(scope.lines)
             self._body(loop, body)
+            if len(scope.lines) == before:
+                scope.write("pass")
             scope.depth -= len(bodies) > 1
         scope.depth -= 1
         self._loops -= 1

@@ -140,7 +140,7 @@ function Tiny "tiny" (%tokens.0: [b, s]: vocab, %labels.1: [b, s]: vocab, %keep.
 draws { ; 16
   %x.3: [b, s, d] = embedding(%tokens.0, index=vocab, created=[d]) as tok ; 17
     weight @tok.weight: [vocab -> d] table normal(0.02)
-  repeat 3 from (%x.3) index i pattern [0*1, 1*2] site 2 { ; 18
+  repeat 3 from (%x.3) index i pattern [0*1, 1*2] site 1 { ; 18
     body (%x.4: [b, s, d]) {
       %x.5: [b, s, d] = call Mix(%x.4) as mix site 1 ; 18
       yield (%x.5)
@@ -191,8 +191,8 @@ def test_attributes_keep_their_type(value: Attr) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("as tok", "as tok as", "line 20: expected `; line`, found `as`"),
-        ("linear(%x.3", "linear(%x.9", "expected a value that is defined above, found `%x.9`"),
+        ("as tok", "as tok as", "line 22: expected `; line`, found `as`"),
+        ("linear(%x.4", "linear(%x.9", "expected a value that is defined above, found `%x.9`"),
         ("tied @tok", "tied @tak", "expected a weight that is written above"),
         ("%x.3:", "%x.3 [", "expected `:`"),
         ("axis b: batch", "axis b: bunch", "expected one of batch, seq, feature, ragged"),
