@@ -68,5 +68,3 @@ def bare_seconds(compiled: Compiled, cache: pathlib.Path, steps: int) -> float:
         loss.item()
         times.append(time.perf_counter() - start)
     return sum(times[WARM:]) / len(times[WARM:])
-
-

@@ -10,9 +10,9 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from giantdsl import hf
-    from giantdsl.api import Spec, load, loads, train
+    from giantdsl import hf, train
     from giantdsl.errors import GiantError, InternalError, RuntimeFault, SettingsError, SpecError
+    from giantdsl.spec import Spec, load, loads
 
 __version__ = "0.1.0"
 
@@ -39,7 +39,6 @@ _HOMES = {
     "Spec": "giantdsl.spec",
     "load": "giantdsl.spec",
     "loads": "giantdsl.spec",
-    "train": "giantdsl.spec",
 }
 
 
@@ -50,8 +49,8 @@ def __getattr__(name: str) -> object:
         # Later uses find the name without coming here again.
         globals()[name] = value
         return value
-    if name == "hf":
-        return importlib.import_module("giantdsl.hf")
+    if name in ("hf", "train"):
+        return importlib.import_module(f"giantdsl.{name}")
     raise AttributeError(f"module `giantdsl` has no attribute `{name}`")
 
 

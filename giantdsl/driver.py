@@ -24,6 +24,7 @@ from giantdsl.settings.values import Settings
 from giantdsl.source import SourceFile
 from giantdsl.syntax import ast, parse_file, parse_setting, read_source
 from giantdsl.weights.resolve import check_maps
+from giantdsl.weights.tree import WeightsNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Compiled:
     program: Program
     settings: Settings
     warnings: tuple[Diagnostic, ...]
-    weight_maps: dict[str, ast.Weights]
+    weight_maps: dict[str, WeightsNode]
     changes: tuple[ast.Setting, ...] = ()
     plan: ast.Parallel | None = None
 
@@ -80,7 +81,7 @@ def compile_spec(
     dims = dims_of(tree, dims_overrides(chosen, changes), sink)
     program = analyze(tree, dims, _Loader(sink), sink)
     settings, origins = _settings(tree, dims, chosen, changes, sink)
-    maps: dict[str, ast.Weights] = {}
+    maps: dict[str, WeightsNode] = {}
     if program is not None and not sink.has_errors:
         check_plan(program, settings, origins, sink)
         maps = check_maps(tree, program, _Loader(sink), sink)

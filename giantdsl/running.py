@@ -96,7 +96,7 @@ def make_job(
         quiet=quiet,
         console=console,
         initialize=_initializer(compiled, settings),
-        **({} if again is None else {"again": again}),
+        again="the same command again" if again is None else again,
     )
 
 
@@ -127,3 +127,31 @@ def _init_directory(init: Config, base: Path) -> Path:
             f" fetch it first: `hf download {named} --local-dir {directory}`"
         )
     return directory
+
+
+def write_state_dict(
+    compiled: Compiled, directory: Path, *, seed: int = 0, run: str | None = None
+) -> Path:
+    """Write `directory/model.safetensors`: names and shapes of the plain module's state dict.
+
+    The values are those of `seed`, or of a run's newest checkpoint. Raises SettingsError.
+    """
+    from safetensors.torch import save_file
+
+    plan = make_plan(compiled)
+    if run is not None:
+        from giantdsl.train import load_run
+
+        loaded = load_run(Path(run), device="cpu")
+        if loaded.plan.model != plan.model:
+            raise SettingsError(f"`{run}` is a run of `{loaded.plan.model}`, not of `{plan.model}`")
+        module = loaded.module
+    else:
+        from giantdsl.runtime.loader import build_module
+
+        module = build_module(plan, seed=seed, search_path=base_dir(compiled))
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / "model.safetensors"
+    tensors = {name: tensor.contiguous() for name, tensor in module.state_dict().items()}
+    save_file(tensors, str(path), metadata={"format": "pt"})
+    return path

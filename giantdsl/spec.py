@@ -10,11 +10,13 @@ from giantdsl.diagnostics import Diagnostic
 from giantdsl.driver import Compiled, compile_spec, make_plan
 from giantdsl.ir.parameters import count_parameters
 from giantdsl.plan import Plan
-from giantdsl.running import base_dir
+from giantdsl.running import base_dir, make_job
 from giantdsl.source import SourceFile
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from giantdsl.train.job import TrainJob
 
 
 class Spec:
@@ -71,6 +73,18 @@ class Spec:
         from giantdsl.runtime.loader import build_module
 
         return build_module(self.plain_plan, seed=seed, search_path=base_dir(self._compiled))
+
+    def job(
+        self,
+        run_dir: str | Path | None = None,
+        *,
+        resume: str = "auto",
+        device: str | None = None,
+        quiet: bool = False,
+    ) -> TrainJob:
+        """What `giantdsl.train` runs. Raises SettingsError for what cannot be trained."""
+        folder = None if run_dir is None else Path(run_dir)
+        return make_job(self._compiled, run_dir=folder, resume=resume, device=device, quiet=quiet)
 
     def __repr__(self) -> str:
         return f"Spec({self.model!r}, {self.num_parameters:,} parameters)"

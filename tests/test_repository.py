@@ -21,7 +21,9 @@ MANDATED = {
 
 
 def tracked() -> list[Path]:
-    found = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     if found.returncode != 0:
         pytest.skip("not a git checkout")
     return [Path(line) for line in found.stdout.splitlines()]
@@ -34,7 +36,9 @@ def test_the_top_level_holds_only_what_it_may() -> None:
 
 
 def used_codes() -> set[str]:
-    texts = [p.read_text("utf-8") for p in (ROOT / "giantdsl").rglob("*.py") if p.name != "codes.py"]
+    texts = [
+        p.read_text("utf-8") for p in (ROOT / "giantdsl").rglob("*.py") if p.name != "codes.py"
+    ]
     return set(re.findall(r'"([GW]\d{3})"', "\n".join(texts)))
 
 
@@ -65,7 +69,9 @@ def test_check_and_fmt_import_neither_torch_nor_numpy_nor_rich_nor_lark() -> Non
         "heavy = {'torch', 'numpy', 'rich', 'lark', 'safetensors', 'transformers'} & set(sys.modules)\n"
         "sys.exit(f'{code} {heavy}' if code or heavy else 0)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 

@@ -22,7 +22,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "files", metavar="FILE", nargs="+", help="text files, or .jsonl with a document a line"
     )
-    parser.add_argument("-o", "--output", metavar="PREFIX", required=True, help="PREFIX.bin and .idx")
+    parser.add_argument(
+        "-o", "--output", metavar="PREFIX", required=True, help="PREFIX.bin and .idx"
+    )
     parser.add_argument(
         "--tokenizer",
         metavar="T",

@@ -16,11 +16,15 @@ EXAMPLE = "giantdsl eval models/demo.giant --run runs/demo\ngiantdsl eval models
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_spec(parser)
-    parser.add_argument("--run", metavar="DIR", required=True, help="a run, or one checkpoint of it")
+    parser.add_argument(
+        "--run", metavar="DIR", required=True, help="a run, or one checkpoint of it"
+    )
     parser.add_argument(
         "--batches", metavar="N", type=int, help="how many batches (default: all held-out data)"
     )
-    parser.add_argument("--device", metavar="NAME", help="cpu, cuda:0, … (default: the accelerator)")
+    parser.add_argument(
+        "--device", metavar="NAME", help="cpu, cuda:0, … (default: the accelerator)"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
 
 

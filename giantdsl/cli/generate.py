@@ -29,7 +29,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_spec(parser)
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--run", metavar="DIR", help="a run, or one checkpoint of it")
-    where.add_argument("--hf", metavar="DIR", help="a Hugging Face checkpoint with a tokenizer.json")
+    where.add_argument(
+        "--hf", metavar="DIR", help="a Hugging Face checkpoint with a tokenizer.json"
+    )
     parser.add_argument("--prompt", metavar="TEXT", required=True, help="`-` reads stdin")
     parser.add_argument("--max-tokens", metavar="N", type=int, default=200, help="default 200")
     parser.add_argument(
@@ -39,7 +41,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--top-p", metavar="P", type=float, default=1.0, help="draw from this share of probability"
     )
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="default 0")
-    parser.add_argument("--device", metavar="NAME", help="cpu, cuda:0, … (default: the accelerator)")
+    parser.add_argument(
+        "--device", metavar="NAME", help="cpu, cuda:0, … (default: the accelerator)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -72,7 +76,9 @@ def _from_run(args: argparse.Namespace) -> tuple[nn.Module, Plan, Tokenizer]:
     loaded = open_run(args)
     tokenizer = loaded.source("train").tokenizer
     if tokenizer is None:
-        raise SettingsError(f"the data of `{args.run}` has no tokenizer, so there is no text to write")
+        raise SettingsError(
+            f"the data of `{args.run}` has no tokenizer, so there is no text to write"
+        )
     return loaded.module, loaded.plan, tokenizer
 
 

@@ -16,7 +16,9 @@ EXAMPLE = "giantdsl hf export models/gpt2.giant --run runs/gpt2 -o gpt2-hf/"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_spec(parser)
-    parser.add_argument("--run", metavar="DIR", required=True, help="a run, or one checkpoint of it")
+    parser.add_argument(
+        "--run", metavar="DIR", required=True, help="a run, or one checkpoint of it"
+    )
     parser.add_argument("-o", "--output", metavar="DIR", required=True, help="the folder to write")
     parser.add_argument(
         "--map", metavar="NAME", default="hf", help="the `weights NAME` section to use (default hf)"

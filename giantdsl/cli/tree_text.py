@@ -24,7 +24,8 @@ def _lines(value: object, label: str, depth: int) -> Iterator[str]:
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         yield f"{lead}{value!r}" if isinstance(value, str) else f"{lead}{value}"
         return
-    plain, nested = [], []
+    plain: list[tuple[str, object]] = []
+    nested: list[tuple[str, object]] = []
     for field in dataclasses.fields(value):
         item = getattr(value, field.name)
         if isinstance(item, Span | SourceFile) or item is None:

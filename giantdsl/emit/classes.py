@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from giantdsl.attrs import Attr, Config
 from giantdsl.emit.forward import Callee, ForwardWriter
 from giantdsl.emit.guards import Guards
-from giantdsl.emit.members import collect_members, constructor, init_lines
+from giantdsl.emit.members import Member, collect_members, constructor, init_lines
 from giantdsl.emit.names import class_name, variable_name
 from giantdsl.emit.scope import Scope
 from giantdsl.emit.wrap import wrap
@@ -135,9 +135,9 @@ class ClassWriter:
         return f"{self.names[id(call.function)]}({', '.join(args)})"
 
     def _init_weights(
-        self, function: Function, is_top: bool, members: dict[str, object]
+        self, function: Function, is_top: bool, members: dict[str, Member]
     ) -> list[str]:
-        body = init_lines(self.program, members, is_top)  # type: ignore[arg-type]
+        body = init_lines(self.program, members, is_top)
         if is_top:
             head = "    def init_weights(self, seed: int) -> None:"
             doc = '        """Initial values: a function of the seed, a parameter\'s name and the element."""'

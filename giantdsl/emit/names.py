@@ -12,12 +12,55 @@ _TAKEN = frozenset(
 )
 # What nn.Module itself has: a layer of this name would hide it.
 _MODULE = frozenset(
-    "add_module apply bfloat16 buffers call_super_init children compile cpu cuda double "
-    "dump_patches eval extra_repr float forward get_buffer get_extra_state get_parameter "
-    "get_submodule half init_weights ipu load_state_dict loss_counts losses modules mtia "
-    "named_buffers named_children named_modules named_parameters parameters register_buffer "
-    "register_module register_parameter requires_grad_ set_extra_state set_submodule "
-    "share_memory state_dict to to_empty train training type xpu zero_grad".split()
+    [
+        "add_module",
+        "apply",
+        "bfloat16",
+        "buffers",
+        "call_super_init",
+        "children",
+        "compile",
+        "cpu",
+        "cuda",
+        "double",
+        "dump_patches",
+        "eval",
+        "extra_repr",
+        "float",
+        "forward",
+        "get_buffer",
+        "get_extra_state",
+        "get_parameter",
+        "get_submodule",
+        "half",
+        "init_weights",
+        "ipu",
+        "load_state_dict",
+        "loss_counts",
+        "losses",
+        "modules",
+        "mtia",
+        "named_buffers",
+        "named_children",
+        "named_modules",
+        "named_parameters",
+        "parameters",
+        "register_buffer",
+        "register_module",
+        "register_parameter",
+        "requires_grad_",
+        "set_extra_state",
+        "set_submodule",
+        "share_memory",
+        "state_dict",
+        "to",
+        "to_empty",
+        "train",
+        "training",
+        "type",
+        "xpu",
+        "zero_grad",
+    ]
 )
 
 

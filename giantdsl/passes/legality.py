@@ -216,9 +216,9 @@ class _Checker:
             "load_balance": "over",
             "rope": "feature",
         }
-        if op.kind in whole and op.attrs[whole[op.kind]] == axis:
-            self._needs_whole(op, mesh_axis, axis)
-        elif op.kind == "max" and axis in _names(op.attrs["over"]):
+        if (op.kind in whole and op.attrs[whole[op.kind]] == axis) or (
+            op.kind == "max" and axis in _names(op.attrs["over"])
+        ):
             self._needs_whole(op, mesh_axis, axis)
         elif op.kind == "concat" and op.attrs["along"] == axis:
             self._no_cut(op, mesh_axis, axis, "concat")
@@ -403,9 +403,9 @@ class _Checker:
     def _last_mark(self) -> Span | None:
         last: Span | None = None
         for statement in statements_of(self.program.forward):
-            if isinstance(statement, StageMark):
-                last = statement.span
-            elif isinstance(statement, Repeat) and statement.every and last is None:
+            if isinstance(statement, StageMark) or (
+                isinstance(statement, Repeat) and statement.every and last is None
+            ):
                 last = statement.span
         return last
 

@@ -317,7 +317,8 @@ def _diagnostic(
 
 def _span_at(expr: ast.Expr, fault: Fault) -> Span:
     """The part of an expression that a fault's path leads to."""
-    span, node = expr.span, expr
+    span = expr.span
+    node: ast.Expr = expr
     name_span: Span | None = None
     for step in fault.path:
         name_span = None
@@ -328,7 +329,8 @@ def _span_at(expr: ast.Expr, fault: Fault) -> Span:
             name_span = found.name.span if found.name is not None else None
             node, span = found.value, found.value.span
         elif isinstance(node, ast.ListExpr) and isinstance(step, int) and step < len(node.items):
-            node, span = node.items[step], node.items[step].span
+            item = node.items[step]
+            node, span = item, item.span
         else:
             return span
     if fault.name_only:

@@ -39,15 +39,15 @@ class Adafactor(Optimizer):
         weight_decay: float = 0.0,
         scale_by_parameter: bool = True,
     ) -> None:
-        defaults = dict(
-            lr=lr,
-            power=power,
-            threshold=threshold,
-            eps=eps,
-            beta1=beta1,
-            weight_decay=weight_decay,
-            scale_by_parameter=scale_by_parameter,
-        )
+        defaults = {
+            "lr": lr,
+            "power": power,
+            "threshold": threshold,
+            "eps": eps,
+            "beta1": beta1,
+            "weight_decay": weight_decay,
+            "scale_by_parameter": scale_by_parameter,
+        }
         super().__init__(params, defaults)
 
     def init_state(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:

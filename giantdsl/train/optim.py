@@ -173,13 +173,13 @@ def _make_optimizer(kind: Config, groups: list[dict[str, Any]]) -> Optimizer:
 
 
 def _adafactor_options(kind: Config) -> dict[str, Any]:
-    return dict(
-        power=number(kind, "power", -0.8),
-        threshold=number(kind, "threshold", 1.0),
-        eps=number(kind, "eps", 1e-3),
-        beta1=number(kind, "beta1", 0.0),
-        scale_by_parameter=flag(kind, "scale", True),
-    )
+    return {
+        "power": number(kind, "power", -0.8),
+        "threshold": number(kind, "threshold", 1.0),
+        "eps": number(kind, "eps", 1e-3),
+        "beta1": number(kind, "beta1", 0.0),
+        "scale_by_parameter": flag(kind, "scale", True),
+    }
 
 
 def _can_fuse(groups: Sequence[Mapping[str, Any]]) -> bool:

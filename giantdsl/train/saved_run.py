@@ -8,7 +8,6 @@ from pathlib import Path
 
 from torch import nn
 
-from giantdsl.errors import SettingsError
 from giantdsl.plan import Plan
 from giantdsl.runtime.device import compute_dtype, master_dtype, pick_device
 from giantdsl.runtime.loader import build_module, lower_module

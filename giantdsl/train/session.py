@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from giantdsl.attrs import Config
 from giantdsl.errors import SettingsError
-from giantdsl.plan import Plan
 from giantdsl.runtime.device import compute_dtype, master_dtype
 from giantdsl.runtime.loader import build_module
 from giantdsl.train import data

@@ -9,9 +9,9 @@ from torch import Tensor
 
 
 class Route(NamedTuple):
-    """The k experts of each token: `index` and `weight` [b, s, k], first choices first."""
+    """The k experts of each token and their weights, [b, s, k], first choices first."""
 
-    index: Tensor
+    expert: Tensor
     weight: Tensor
     num_experts: int
 
@@ -21,7 +21,7 @@ def topk(probs: Tensor, k: int, *, renormalize: bool) -> Route:
     weight, index = probs.topk(k, dim=-1)
     if renormalize:
         weight = weight / weight.sum(-1, keepdim=True)
-    return Route(index, weight, probs.size(-1))
+    return Route(expert=index, weight=weight, num_experts=probs.size(-1))
 
 
 def slots(route: Route, capacity: float | None) -> tuple[Tensor, Tensor, int]:
@@ -31,21 +31,18 @@ def slots(route: Route, capacity: float | None) -> tuple[Tensor, Tensor, int]:
     sequence gives an expert ceil(capacity * k * tokens / experts) slots; first choices of all its
     tokens come before second ones, and what does not fit is dropped (GShard, Lepikhin 2020).
     """
-    b, k = route.index.size(0), route.index.size(-1)
-    index = route.index.reshape(b, -1, k)
-    if capacity is None:
-        order = index.reshape(1, -1)
-    else:
-        order = index.transpose(1, 2).reshape(b, -1)
+    b, k = route.expert.size(0), route.expert.size(-1)
+    index = route.expert.reshape(b, -1, k)
+    order = index.reshape(1, -1) if capacity is None else index.transpose(1, 2).reshape(b, -1)
     rank = rank_in_group(order, route.num_experts)
     if capacity is None:
         most = int(rank.max()) + 1 if rank.numel() else 0
-        return rank.view_as(route.index), torch.ones_like(route.index, dtype=torch.bool), most
+        return rank.view_as(route.expert), torch.ones_like(route.expert, dtype=torch.bool), most
     each = math.ceil(capacity * k * index.size(1) / route.num_experts)
     rank = rank.view(b, k, -1).transpose(1, 2)
     sequence = torch.arange(b, device=rank.device)[:, None, None]
     slot = rank.clamp(max=each - 1) + sequence * each
-    return slot.reshape(route.index.shape), (rank < each).reshape(route.index.shape), b * each
+    return slot.reshape(route.expert.shape), (rank < each).reshape(route.expert.shape), b * each
 
 
 def rank_in_group(groups: Tensor, num_groups: int) -> Tensor:
@@ -64,8 +61,8 @@ def rank_in_group(groups: Tensor, num_groups: int) -> Tensor:
 def dispatch(x: Tensor, route: Route, capacity: float | None = None) -> Tensor:
     """Tokens [b, s, d] to [experts, slot, d]; slots that no token takes are zero."""
     slot, kept, num_slots = slots(route, capacity)
-    place = (route.index * num_slots + slot)[kept]
-    rows = x.unsqueeze(-2).expand(*route.index.shape, x.size(-1))[kept]
+    place = (route.expert * num_slots + slot)[kept]
+    rows = x.unsqueeze(-2).expand(*route.expert.shape, x.size(-1))[kept]
     y = x.new_zeros(route.num_experts * num_slots, x.size(-1)).index_copy(0, place, rows)
     return y.view(route.num_experts, num_slots, x.size(-1))
 
@@ -73,7 +70,7 @@ def dispatch(x: Tensor, route: Route, capacity: float | None = None) -> Tensor:
 def combine(y: Tensor, route: Route, capacity: float | None = None) -> Tensor:
     """[experts, slot, d] back to tokens [b, s, d]: the weighted sum over each one's experts."""
     slot, kept, num_slots = slots(route, capacity)
-    rows = y.flatten(0, 1)[route.index * num_slots + slot]
+    rows = y.flatten(0, 1)[route.expert * num_slots + slot]
     return (rows * (route.weight * kept).unsqueeze(-1)).sum(-2)
 
 
@@ -83,6 +80,6 @@ def load_balance(probs: Tensor, route: Route) -> Tensor:
     Per sequence, experts * sum over experts of (choices per token) * (mean probability)
     (Fedus 2021), then the mean over sequences, so that microbatches do not change it.
     """
-    chosen = F.one_hot(route.index, route.num_experts).sum(-2).to(probs.dtype)
+    chosen = F.one_hot(route.expert, route.num_experts).sum(-2).to(probs.dtype)
     inner = tuple(range(1, probs.dim() - 1))
     return route.num_experts * (chosen.mean(inner) * probs.mean(inner)).sum(-1).mean()

@@ -96,7 +96,9 @@ def test_megatrons_bytes_read_and_written(tmp_path: Path) -> None:
 def test_sequences_become_documents(tmp_path: Path) -> None:
     """Megatron cuts a document into sentences where asked: boundaries join them again."""
     head = b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, 4, 3, 3)
-    body = struct.pack("<iii", 2, 1, 2) + struct.pack("<qqq", 0, 8, 12) + struct.pack("<qqq", 0, 2, 3)
+    body = (
+        struct.pack("<iii", 2, 1, 2) + struct.pack("<qqq", 0, 8, 12) + struct.pack("<qqq", 0, 2, 3)
+    )
     (tmp_path / "m.idx").write_bytes(head + body)
     (tmp_path / "m.bin").write_bytes(np.arange(5, dtype="<i4").tobytes())
     found = read_tokens(tmp_path / "m")
@@ -201,8 +203,13 @@ def test_bytes_of_labels(books: Path) -> None:
 def test_masked_samples(books: Path) -> None:
     pytest.importorskip("tokenizers")
     inputs = tuple(
-        [index("tokens", 300, 64), index("labels", 300, 64), index("segments", 2, 64, "types")]
-        + [other("keep", "bool", 64), InputInfo("follows", ("b",), (None,), "answers", 2, (), True)]
+        [
+            index("tokens", 300, 64),
+            index("labels", 300, 64),
+            index("segments", 2, 64, "types"),
+            other("keep", "bool", 64),
+            InputInfo("follows", ("b",), (None,), "answers", 2, (), True),
+        ]
     )
     data = call("mlm", source=call("text", files=("*.txt",)), mask=0.15)
     found = source(data, books, inputs, tokenizer=call("bpe", vocab=300))
@@ -212,7 +219,9 @@ def test_masked_samples(books: Path) -> None:
     assert 0.12 < chosen.float().mean() < 0.17
     hidden = (batch["tokens"] == 4) & chosen
     assert 0.7 < hidden.sum() / chosen.sum() < 0.9
-    assert torch.equal(batch["tokens"][~chosen & (batch["tokens"] == 4)], torch.empty(0, dtype=torch.long))
+    assert torch.equal(
+        batch["tokens"][~chosen & (batch["tokens"] == 4)], torch.empty(0, dtype=torch.long)
+    )
     assert (batch["tokens"][:, 0] == 2).all() and (batch["tokens"][:, -1] == 3).all()
     assert 0.2 < batch["follows"].float().mean() < 0.8
     again = found.batch(range(min(found.num_samples, 60)))
@@ -294,7 +303,10 @@ def test_any_torch_dataset(tmp_path: Path) -> None:
 WRONG = {
     "no file fits `none/*.txt`": (call("text", files=("none/*.txt",)), LM),
     "nothing for `extra`": (call("text", files=("*.txt",)), (*LM, other("extra", "float"))),
-    "has only 50 entries": (call("text", files=("*.txt",)), (index("tokens", 50), index("labels", 50))),
+    "has only 50 entries": (
+        call("text", files=("*.txt",)),
+        (index("tokens", 50), index("labels", 50)),
+    ),
     "one sample takes 100,001": (call("text", files=("*.txt",)), (index("tokens", 256, 100_000),)),
     "needs a tokenizer with [CLS]": (
         call("mlm", source=call("text", files=("*.txt",))),
@@ -303,7 +315,10 @@ WRONG = {
     "needs a model with an input `document": (call("text", files=("*.txt",), pack=True), LM),
     "no module `nothing_here`": (call("python", target="nothing_here:make"), LM),
     "not a token index": (call("megatron", files=("bad.idx",)), LM),
-    "give one number from 0 for each": (Config("blend", (), (("a", call("synthetic")), ("ratio", (1, 2)))), LM),
+    "give one number from 0 for each": (
+        Config("blend", (), (("a", call("synthetic")), ("ratio", (1, 2)))),
+        LM,
+    ),
 }
 
 
@@ -323,7 +338,10 @@ def test_prepare_and_inspect(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     files = [tmp_path / "a.txt", tmp_path / "b.jsonl"]
     made = prepare(
-        files, tmp_path / "out", Config("byte"), progress=lambda done, total: seen.append((done, total))
+        files,
+        tmp_path / "out",
+        Config("byte"),
+        progress=lambda done, total: seen.append((done, total)),
     )
     assert (made.documents, made.tokens, made.longest, made.empty) == (3, 6 + 7 + 1, 7, 0)
     assert bytes(made.sample) == b"hello\0" and seen[-1][0] <= seen[-1][1]

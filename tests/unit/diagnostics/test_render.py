@@ -70,7 +70,11 @@ def test_a_label_in_another_file_names_it() -> None:
     here = SourceFile("a.giant", "import f\n")
     there = SourceFile("b.giant", "block f\n")
     found = Diagnostic(
-        "G104", "m", Label(span_of(here, "f"), "again"), None, (Label(span_of(there, "f"), "first"),)
+        "G104",
+        "m",
+        Label(span_of(here, "f"), "again"),
+        None,
+        (Label(span_of(there, "f"), "first"),),
     )
     assert " ::: b.giant:1:7" in render(found)
 
@@ -98,9 +102,7 @@ def test_the_sink_keeps_each_fault_once_in_the_order_of_the_file() -> None:
 def test_warnings_do_not_stop_but_errors_raise_with_all_of_them() -> None:
     source = SourceFile("t.giant", "abc def\n")
     sink = Sink()
-    sink.add(
-        Diagnostic("W001", "w", Label(source.span(0, 3), ""), severity=Severity.WARNING)
-    )
+    sink.add(Diagnostic("W001", "w", Label(source.span(0, 3), ""), severity=Severity.WARNING))
     sink.raise_if_errors()
     sink.add(Diagnostic("G000", "e", Label(source.span(4, 7), "")))
     try:

@@ -30,7 +30,9 @@ def program_of(text: str, name: str = "made.giant", overrides: tuple[str, ...] =
 
     def load(path: str, importer: SourceFile) -> ast.File | None:
         found = resources.std_path(path)
-        return None if found is None else parse_file(SourceFile(str(found), found.read_text()), sink)
+        return (
+            None if found is None else parse_file(SourceFile(str(found), found.read_text()), sink)
+        )
 
     program = analyze(tree, dims_of(tree, changes, sink), load, sink)
     assert not sink.has_errors, render_all(sink.diagnostics)

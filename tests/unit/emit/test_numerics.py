@@ -92,7 +92,9 @@ def test_linear_over_several_axes_square_and_fused() -> None:
   square = linear(back, bias=true) -> [b, s, d]
   return q, k, square, linear(q) as pool -> [b, s, hd]
 """
-    model = module(forward("x[b, s, d]", "[b, s, heads, hd], [b, s, ff], [b, s, d], [b, s, hd]", body))
+    model = module(
+        forward("x[b, s, d]", "[b, s, heads, hd], [b, s, ff], [b, s, d], [b, s, hd]", body)
+    )
     with torch.no_grad():
         for p in model.parameters():
             p.copy_(randn(*p.shape))
@@ -192,7 +194,9 @@ def test_attention_masks(options: str) -> None:
 
 def test_attention_bias_mask_and_cross_lengths() -> None:
     body = "  return sdpa(q, k, v, bias=bias, mask=m)"
-    params = "q[b, s, heads, hd], k[b, t, kv, hd], v[b, t, kv, hd], bias[heads, s, t], m[s, t]: bool"
+    params = (
+        "q[b, s, heads, hd], k[b, t, kv, hd], v[b, t, kv, hd], bias[heads, s, t], m[s, t]: bool"
+    )
     model = module(forward(params, "[b, s, heads, hd]", body))
     bias, m = randn(4, 6, 4), randn(6, 4) > -1
     close(model(Q, K[:, :4], V[:, :4], bias, m), attention(Q, K[:, :4], V[:, :4], m, bias))
@@ -212,7 +216,9 @@ def test_alibi_and_relative_bias() -> None:
 
 def test_rope_turns_by_position_and_a_given_position() -> None:
     body = "  return rope(x, theta=100), rope(x, theta=100, position=at)"
-    model = module(forward("x[b, s, heads, d], at[b, s]: s", "[b, s, heads, d], [b, s, heads, d]", body))
+    model = module(
+        forward("x[b, s, heads, d], at[b, s]: s", "[b, s, heads, d], [b, s, heads, d]", body)
+    )
     x = randn(3, 6, 4, 8)
     at = torch.tensor([[0, 1, 2, 3, 4, 5], [0, 0, 1, 1, 2, 2], [5, 4, 3, 2, 1, 0]])
     plain, placed = model(x, at)

@@ -23,7 +23,9 @@ def source_of(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_models_are_untouched_by_ruff_and_the_same_each_time(name: str, tmp_path: pathlib.Path) -> None:
+def test_models_are_untouched_by_ruff_and_the_same_each_time(
+    name: str, tmp_path: pathlib.Path
+) -> None:
     text = source_of(name)
     assert text == source_of(name)
     file = tmp_path / f"{name}.py"
@@ -48,13 +50,19 @@ def test_golden(name: str, request: pytest.FixtureRequest) -> None:
 def test_only_torch_and_the_standard_library_are_imported() -> None:
     for name in MODELS:
         lines = [x for x in source_of(name).splitlines() if x.startswith(("import ", "from "))]
-        allowed = {"torch", "math", "functools", "typing"} | ({"my_ops"} if name == "custom" else set())
+        allowed = {"torch", "math", "functools", "typing"} | (
+            {"my_ops"} if name == "custom" else set()
+        )
         assert {line.split()[1].split(".")[0] for line in lines} <= allowed
 
 
 def test_a_loop_of_a_thousand_layers_is_not_unrolled() -> None:
     def text(layers: int) -> str:
-        spec = (ROOT / "models" / "gpt2.giant").read_text().replace("layers = 12", f"layers = {layers}")
+        spec = (
+            (ROOT / "models" / "gpt2.giant")
+            .read_text()
+            .replace("layers = 12", f"layers = {layers}")
+        )
         return emit_module(program_of(spec), source_name="gpt2.giant").source
 
     assert len(text(200).splitlines()) == len(text(12).splitlines())
@@ -100,5 +108,7 @@ def test_wrap_opens_the_last_bracket_then_each_item() -> None:
     assert wrap("    " + long) == ["    " + long] if len(long) < 97 else True
     wide = "y = call(" + ", ".join(f"argument_{i}" for i in range(9)) + ")"
     lines = wrap(wide)
-    assert lines[0] == "y = call(" and lines[-1] == ")" and all(x.endswith(",") for x in lines[1:-1])
+    assert (
+        lines[0] == "y = call(" and lines[-1] == ")" and all(x.endswith(",") for x in lines[1:-1])
+    )
     assert split_items('a, f(b, c), "d, e"') == ["a", "f(b, c)", '"d, e"']

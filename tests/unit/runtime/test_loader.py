@@ -33,7 +33,9 @@ def test_floats_have_the_asked_type_and_lowering_keeps_what_the_spec_fixes() -> 
     module = build_module(plan, dtype=torch.float64)
     assert {p.dtype for p in module.parameters()} == {torch.float64}
     first, *rest = plan.parameters
-    lower_module(module, replace(plan, parameters=(replace(first, dtype="float32"), *rest)), torch.bfloat16)
+    lower_module(
+        module, replace(plan, parameters=(replace(first, dtype="float32"), *rest)), torch.bfloat16
+    )
     dtypes = {n: p.dtype for n, p in module.named_parameters()}
     assert dtypes.pop(first.name) == torch.float32
     assert set(dtypes.values()) == {torch.bfloat16}
@@ -65,7 +67,9 @@ def test_tracebacks_and_inspect_show_the_emitted_lines() -> None:
     assert "class Tiny" in inspect.getsource(type(module))
     with pytest.raises(NameError) as caught:
         module(torch.zeros(1, 8, dtype=torch.long))
-    assert "logits = self.head(x) + missing_name" in "".join(traceback.format_exception(caught.value))
+    assert "logits = self.head(x) + missing_name" in "".join(
+        traceback.format_exception(caught.value)
+    )
 
 
 def test_two_modules_of_one_source_do_not_share_a_name() -> None:

@@ -91,7 +91,9 @@ def test_blocks_without_weights_may_be_used_twice() -> None:
 
 
 def test_branches_of_a_loop_may_name_the_same_layer() -> None:
-    body = "repeat i in 3 { if i == 1 { x = linear(x) as q } else { x = linear(x, bias=true) as q } }"
+    body = (
+        "repeat i in 3 { if i == 1 { x = linear(x) as q } else { x = linear(x, bias=true) as q } }"
+    )
     assert names(f"{body}\nreturn x") == [
         "q.0.weight", "q.0.bias", "q.1.weight", "q.2.weight", "q.2.bias",
     ]  # fmt: skip

@@ -83,7 +83,9 @@ def test_a_lock_file_of_an_earlier_boot_or_with_garbage_holds_nobody(tmp_path: P
     for text in (
         "garbage",
         "[1]",
-        json.dumps({"pid": os.getppid(), "started": "1", "boot": "0", "host": socket.gethostname()}),
+        json.dumps(
+            {"pid": os.getppid(), "started": "1", "boot": "0", "host": socket.gethostname()}
+        ),
         json.dumps({"pid": 1, "started": "1", "boot": "0", "host": "elsewhere"}),
     ):
         (tmp_path / LOCK_FILE).write_text(text)
@@ -236,7 +238,9 @@ def test_inputs_are_chosen_by_name() -> None:
     batch = Counting().batch([0])
     assert select_inputs({**batch, "other": batch["tokens"]}, inputs).keys() == batch.keys()
     assert select_inputs({"tokens": batch["tokens"]}, inputs).keys() == {"tokens"}
-    with pytest.raises(SettingsError, match="`forward` needs `tokens`, but the data gives `labels`"):
+    with pytest.raises(
+        SettingsError, match="`forward` needs `tokens`, but the data gives `labels`"
+    ):
         select_inputs({"labels": batch["labels"]}, inputs)
 
 

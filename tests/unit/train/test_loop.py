@@ -8,7 +8,7 @@ import torch
 
 from giantdsl.train.loop import run
 from giantdsl.train.metrics import read_metrics
-from tests.unit.train.tiny import call, tensors_of, tiny_job
+from tests.unit.train.tiny import call, tiny_job
 
 
 def untimed(run_dir: Path) -> list[dict[str, object]]:
@@ -29,5 +29,7 @@ def assert_same(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -
 def test_two_steps_resume_two_steps_equal_four(tmp_path: Path) -> None:
     run(tiny_job(tmp_path / "whole", steps=4))
     save = call("every", steps=2, keep=None)
-    half = run(tiny_job(tmp_path / "halves", steps=2, lr=call("constant", peak=1e-2, warmup=3), save=save))
+    half = run(
+        tiny_job(tmp_path / "halves", steps=2, lr=call("constant", peak=1e-2, warmup=3), save=save)
+    )
     assert half.steps == 2

@@ -18,14 +18,16 @@ from giantdsl.train.optim import MasterOptimizer, build_optimizer, frozen_names
 from tests.unit.train.tiny import call, tiny_plan
 
 ADAMW = call("adamw", betas=(0.9, 0.95), eps=1e-8, decay=0.1)
-ADAFACTOR = call(
-    "adafactor", power=-0.8, threshold=1.0, eps=1e-3, beta1=0.9, scale=True, decay=0.1
-)
+ADAFACTOR = call("adafactor", power=-0.8, threshold=1.0, eps=1e-3, beta1=0.9, scale=True, decay=0.1)
 NESTEROV = call("sgd", momentum=0.9, nesterov=True, decay=0.1)
 
 
 def optimizer_of(
-    kind: Config, *, precision: str = "float32", plan: Plan | None = None, freeze: tuple[str, ...] = ()
+    kind: Config,
+    *,
+    precision: str = "float32",
+    plan: Plan | None = None,
+    freeze: tuple[str, ...] = (),
 ) -> tuple[MasterOptimizer, torch.nn.Module]:
     plan = plan or tiny_plan()
     module = build_module(plan, seed=1)

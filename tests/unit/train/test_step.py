@@ -81,9 +81,7 @@ def one_step(
     parts = split_batch(batch, plan.inputs, microbatch)
     objective = Objective(module, plan, CPU, torch.float32)
     noise = [None] * len(parts)
-    result = take_step(
-        objective, optimizer, parts, noise, learning_rate=learning_rate, clip=clip
-    )
+    result = take_step(objective, optimizer, parts, noise, learning_rate=learning_rate, clip=clip)
     return result, optimizer
 
 
@@ -127,9 +125,7 @@ def test_law_two_microbatches_change_nothing_however_the_batch_is_cut(microbatch
     for size in (None, microbatch):
         module = LawOne(rows_loss=True).double()
         plan = plan_of(module, "lm", "z")
-        result, optimizer = one_step(
-            module, many_rows(7), size, plan=plan, precision="float64"
-        )
+        result, optimizer = one_step(module, many_rows(7), size, plan=plan, precision="float64")
         results.append((result, optimizer.gradients()))
     (whole, whole_gradients), (cut, cut_gradients) = results
     assert cut.losses == pytest.approx(whole.losses, rel=1e-12)
@@ -188,18 +184,25 @@ def test_large_finite_gradients_have_a_finite_norm_and_are_clipped() -> None:
     optimizer = build_optimizer(SGD, plan, module, precision="float32")
     batch = [{"tokens": TOKENS, "labels": LABELS}]
     result = take_step(
-        Huge(module, plan, CPU, torch.float32), optimizer, batch, [None], learning_rate=0.1, clip=1.0
+        Huge(module, plan, CPU, torch.float32),
+        optimizer,
+        batch,
+        [None],
+        learning_rate=0.1,
+        clip=1.0,
     )
     assert result.bad is None
     assert math.isfinite(result.grad_norm)
-    assert gradient_norm(list(optimizer.gradients().values())).item() == pytest.approx(1.0, rel=1e-5)
+    assert gradient_norm(list(optimizer.gradients().values())).item() == pytest.approx(
+        1.0, rel=1e-5
+    )
 
 
 def test_law_seven_a_gradient_that_is_not_finite_skips_the_step_and_is_named() -> None:
     module = LawOne()
     before = {n: p.detach().clone() for n, p in module.named_parameters()}
     module.head.weight.register_hook(lambda g: torch.full_like(g, torch.nan))
-    result, optimizer = one_step(
+    result, _optimizer = one_step(
         module, {"tokens": TOKENS, "labels": LABELS}, 1, learning_rate=0.5
     )
     assert result.bad == "gradient of `head.weight`"
@@ -232,9 +235,7 @@ class One(nn.Module):
 def plan_of_one() -> Plan:
     push = InputInfo("push", ("b",), (None,), "float", None, (), True)
     parameter = ParameterInfo("w", (1,), 1.0, True, None)
-    return Plan(
-        "one", "", "one.py", "One", (push,), ("w",), (parameter,), 1, ("l",), (), (), 0, 1
-    )
+    return Plan("one", "", "one.py", "One", (push,), ("w",), (parameter,), 1, ("l",), (), (), 0, 1)
 
 
 def test_law_22_gradients_accumulate_in_float32_under_bf16() -> None:
