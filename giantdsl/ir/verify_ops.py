@@ -326,7 +326,7 @@ def _combine(v: View) -> None:
 def _load_balance(v: View) -> None:
     v.number("k")
     v.want(v.dtypes[1] == ROUTE, f"the route is {v.dtypes[1]}")
-    v.want(v.inputs[1] == v.without(0, v.axis("over")), "probabilities and route differ")
+    v.want(v.inputs[0] == (*v.inputs[1], v.axis("over")), "probabilities and route differ")
     v.result(())
 
 

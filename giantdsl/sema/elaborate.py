@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from giantdsl.attrs import Attr
 from giantdsl.diagnostics import Diagnostic, Fix, Label, did_you_mean, nearest
 from giantdsl.ir.nodes import Count, Function, Value
+from giantdsl.ir.types import ROUTE
 from giantdsl.sema import binding, blocks, builtin_calls, statements
 from giantdsl.sema.axes import resolve_axes
 from giantdsl.sema.broadcast import negate, tensor_binary, unsized
@@ -197,7 +198,7 @@ class Elaborator:
         for item in expr.items:
             if isinstance(value, Failed):
                 return FAILED
-            if not isinstance(value, Value):
+            if not isinstance(value, Value) or value.type.dtype == ROUTE:
                 self.sink.add(
                     Diagnostic(
                         "G206",
