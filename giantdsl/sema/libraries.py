@@ -81,9 +81,19 @@ def _default(library: Library, item: ast.Default, sink: Sink) -> None:
             )
         )
         return
-    known = [p.name for p in builtin.signature.params]
+    known = [p.name for p in builtin.signature.params if p.optional]
     for arg in item.args:
-        if arg.name is not None and arg.name.text not in known:
+        param = builtin.signature.param(arg.name.text) if arg.name is not None else None
+        if arg.name is not None and param is not None and not param.optional:
+            sink.add(
+                Diagnostic(
+                    "G207",
+                    f"`{param.name}` of `{name}` is given in each call",
+                    Label(arg.name.span, "has no default"),
+                    f"defaults are for: {', '.join(known)}" if known else None,
+                )
+            )
+        elif arg.name is not None and param is None:
             sink.add(
                 Diagnostic(
                     "G207",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from giantdsl.diagnostics import Diagnostic, Label
-from giantdsl.ir.nodes import Count, Function, Value
+from giantdsl.ir.nodes import Count, Function, Op, Value
 from giantdsl.ir.types import TensorType
 from giantdsl.sema.broadcast import mixed_counts
 from giantdsl.sema.scope import Frame, Tables
@@ -71,12 +71,26 @@ def check_block_counts(tables: Tables, frame: Frame, params: Sequence[Value]) ->
 
 def check_forward_counts(tables: Tables, frame: Frame, inputs: Sequence[Value]) -> None:
     known = {id(p) for p in inputs}
+    outside_loops = {id(v) for s in frame.statements if isinstance(s, Op) for v in s.results}
     for count, span in frame.loss_counts.values():
         if count is None or count.kind == "rows":
             continue
         for value in (count.labels, count.weight):
-            if value is not None and not _from_inputs(tables, value, known):
+            if value is None or id(value) in known:
+                continue
+            if not _from_inputs(tables, value, known):
                 tables.sink.add(_not_an_input(span, "an input of `forward`, or a part of one"))
+            elif id(value) not in outside_loops:
+                tables.sink.add(_inside_loop(span))
+
+
+def _inside_loop(span: Span) -> Diagnostic:
+    return Diagnostic(
+        "G227",
+        "the labels of this loss are taken inside a `repeat`",
+        Label(span, "counted before the loop runs"),
+        "take the part of the labels before the `repeat`",
+    )
 
 
 def _from_inputs(tables: Tables, value: Value, inputs: set[int]) -> bool:

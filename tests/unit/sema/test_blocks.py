@@ -248,3 +248,8 @@ def test_a_route_is_opaque() -> None:
 def test_a_model_line_alone_names_the_class() -> None:
     text = spec("forward(x[b, s, d]) -> [b, s, d] { return x * 2 }").replace("tiny", "my_model_2")
     assert program_of(text).forward.symbol == "MyModel2"
+
+
+@pytest.mark.parametrize("default", ["linear(x=3)", "softmax(over=d)", "linear(wide=3)"])
+def test_defaults_are_for_optional_arguments(default: str) -> None:
+    assert codes(forward("return x", rest=f"default {default}")) == ["G207"]

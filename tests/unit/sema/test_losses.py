@@ -141,3 +141,18 @@ def test_the_inputs_of_the_models_that_only_losses_need() -> None:
     }  # fmt: skip
     found = {p.stem: loss_only(program_of(p.read_text(encoding="utf-8"))) for p in MODELS}
     assert {name: found[name] for name in expected} == expected
+
+
+def test_labels_are_taken_outside_of_loops() -> None:
+    body = """
+    wanted[b, t] = labels[s=:8]
+    repeat 2 {
+      part[b, t, d] = x[s=:8]
+      loss lm = cross_entropy(linear(part) as head -> [b, t, vocab], wanted)
+    }
+    return x
+    """
+    assert program_of(forward(body)).counts["lm"].kind == "valid"
+    lines = body.strip().split("\n")
+    lines[0], lines[1] = lines[1], lines[0]
+    assert codes(forward("\n".join(lines))) == ["G227"]
