@@ -202,14 +202,12 @@ def test_bytes_of_labels(books: Path) -> None:
 
 def test_masked_samples(books: Path) -> None:
     pytest.importorskip("tokenizers")
-    inputs = tuple(
-        [
-            index("tokens", 300, 64),
-            index("labels", 300, 64),
-            index("segments", 2, 64, "types"),
-            other("keep", "bool", 64),
-            InputInfo("follows", ("b",), (None,), "answers", 2, (), True),
-        ]
+    inputs = (
+        index("tokens", 300, 64),
+        index("labels", 300, 64),
+        index("segments", 2, 64, "types"),
+        other("keep", "bool", 64),
+        InputInfo("follows", ("b",), (None,), "answers", 2, (), True),
     )
     data = call("mlm", source=call("text", files=("*.txt",)), mask=0.15)
     found = source(data, books, inputs, tokenizer=call("bpe", vocab=300))

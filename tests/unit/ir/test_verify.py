@@ -59,7 +59,7 @@ BROKEN = [
     ("relu(%y.2)", "add(%y.2, %x.0)", "add: .* none has all axes"),
     ("permute(%x.10)", "permute(%h.13)", "defined above"),
     ("permute(%x.10)", "permute(%x.3, %x.3)", "permute: 2 inputs"),
-    ("%x.12: [s, b, d]", "%x.12: [b, s, d]", "permute: nothing moves"),
+    ("%y.12: [s, b, d]", "%y.12: [b, s, d]", "permute: nothing moves"),
     ("over=vocab", "over=d", "cross_entropy: "),
     ("p=0.1) site 1", "p=0.1)", "dropout: site is None"),
     ("p=0.1)", "p=0)", "dropout: site is 1"),
