@@ -179,6 +179,7 @@ class ClassWriter:
         if is_top and function.draws:
             _draw_noise(function, scope)
         guards.begin(scope)
+        scope.keep(function.params)
         writer = ForwardWriter(scope, self.callees, guards)
         writer.run(function.statements)
         scope.at = function.span

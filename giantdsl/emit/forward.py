@@ -109,10 +109,15 @@ class ForwardWriter:
         code = RENDER[op.kind](self.scope, op)
         if len(op.results) > 1:
             self._unpack(op.results, code)
-        elif op.kind == "rename" and code.is_name and op.result.name in ("", code.text):
+        elif self._stays(op, code):
             self.scope.bind(op.result, code.text)
         else:
             self.scope.define(op.result, code)
+
+    def _stays(self, op: Op, code: Code) -> bool:
+        """Whether the result can be what the input's variable holds: an axis renamed is no work."""
+        is_same = op.kind == "rename" and code.is_name and op.result.name in ("", code.text)
+        return is_same and not self.scope.is_overwritten(op.result)
 
     def call(self, call: Call) -> None:
         callee = self.callees[id(call.function)]
@@ -144,9 +149,7 @@ class ForwardWriter:
         for value in outs:
             taken = self.scope.new_name(f"{value.name}_term" if value.name else "h")
             is_result = value.name and all(value.name != name for name in names)
-            names.append(
-                self.scope.name_for(value.name) if is_result and value.type.axes else taken
-            )
+            names.append(self.scope.variable_of(value) if is_result and value.type.axes else taken)
         for name in names:
             self.scope.before_change(name)
         self.scope.write(f"{', '.join(names)} = {made.text}")
@@ -181,6 +184,7 @@ class ForwardWriter:
         self._loops -= 1
         scope.members, scope.noise = outer[0], outer[1]
         scope.restore(outer[2])
+        scope.keep(loop.results)
 
     def _enter_carried(self, loop: Repeat) -> None:
         for init, result in zip(loop.inits, loop.results, strict=True):
@@ -224,6 +228,7 @@ class ForwardWriter:
         scope = self.scope
         for param, result in zip(body.params, loop.results, strict=True):
             scope.bind(param, scope.name_for(result.name))
+        scope.keep(body.params)
         self.statements(body.statements)
         totals = dict(loop.losses)
         for name, value in body.losses:

@@ -81,7 +81,9 @@ def fused_linear(scope: Scope, ops: Sequence[Op]) -> None:
             scope.define(op.result, linear(scope, op))
         return
     x, rest = _flat(scope, ops[0], scope.code(ops[0].inputs[0]))
-    names = [scope.name_for(op.result.name or op.layer) for op in ops]
+    names = [
+        scope.variable_of(op.result) if op.result.name else scope.name_for(op.layer) for op in ops
+    ]
     for name in names:
         scope.before_change(name)
     layers = ", ".join(scope.member(op.layer) for op in ops)

@@ -7,9 +7,19 @@ from collections.abc import Iterable, Sequence
 
 from giantdsl.attrs import Attr
 from giantdsl.emit.code import Code, variable
+from giantdsl.emit.lifetimes import overwritten
 from giantdsl.emit.names import variable_name
 from giantdsl.emit.wrap import MAX_WIDTH, wrap
-from giantdsl.ir.nodes import Call, Function, Op, Program, Repeat, Statement, Value
+from giantdsl.ir.nodes import (
+    Call,
+    Function,
+    Op,
+    Program,
+    Repeat,
+    Statement,
+    Value,
+    statements_of,
+)
 from giantdsl.ir.parameters import extent
 from giantdsl.ir.types import ROUTE, AxisKind, base_axis
 from giantdsl.source import Span
@@ -45,7 +55,9 @@ class Scope:
         self.device = ""
         self._codes: dict[int, Code] = {}
         self._pending: dict[int, tuple[Value, Code]] = {}
-        self._taken: set[str] = set()
+        self._taken = {self.name_for(name) for name in _names(function)}
+        self._overwritten = overwritten(function, self.name_for)
+        self._kept: dict[int, str] = {}
         self._sources: dict[str, tuple[str, int]] = {}
         self._uses = count_uses(function)
         self._shown = {axis: own for own, axis in reversed(function.generics.items())}
@@ -79,7 +91,27 @@ class Scope:
         self._taken.add(name)
         return name
 
+    def variable_of(self, value: Value) -> str:
+        """The variable of a value with a name; its own if that of its name changes too early."""
+        if id(value) not in self._overwritten:
+            return self.name_for(value.name)
+        if id(value) not in self._kept:
+            self._kept[id(value)] = self.new_name(value.alias or value.name)
+        return self._kept[id(value)]
+
     # ---- values ---------------------------------------------------------------------------
+
+    def is_overwritten(self, value: Value) -> bool:
+        """Whether the variable of its name changes while the value is needed."""
+        return id(value) in self._overwritten
+
+    def keep(self, values: Iterable[Value]) -> None:
+        """Copy what is bound to a variable that will change too early."""
+        for value in values:
+            if self.is_overwritten(value):
+                name = self.variable_of(value)
+                self.write(f"{name} = {self._codes[id(value)].text}")
+                self.bind(value, name)
 
     def set_param(self, value: Value, has_sizes: bool) -> str:
         """A parameter of the function; `has_sizes` when it is never None."""
@@ -104,9 +136,7 @@ class Scope:
         """The value is this expression: give it a variable, or keep it for its one use."""
         once = self._uses[id(value)] == 1
         if value.name or not once or len(code.text) > _MAX_INLINE:
-            self.assign(
-                value, code, self.name_for(value.name) if value.name else self.new_name("h")
-            )
+            self.assign(value, code, self.variable_of(value) if value.name else self.new_name("h"))
         else:
             self._pending[id(value)] = (value, code)
 
@@ -204,6 +234,14 @@ def count_uses(function: Function) -> Counter[int]:
     for value in (*function.results, *(v for _, v in function.losses)):
         uses[id(value)] += 1
     return uses
+
+
+def _names(function: Function) -> set[str]:
+    """Every name the user gave to a value of a function, but for its losses."""
+    made = [function.params]
+    made += [s.results for s in statements_of(function) if isinstance(s, Op | Call | Repeat)]
+    losses = {id(value) for _, value in function.losses}
+    return {v.name for values in made for v in values if v.name and id(v) not in losses}
 
 
 def results_of(statement: Statement) -> tuple[Value, ...]:

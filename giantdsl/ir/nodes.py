@@ -17,11 +17,15 @@ from giantdsl.source import Span
 
 @dataclass(eq=False, slots=True)
 class Value:
-    """Something computed once. `name` is the user's, or "" where the spec gave none."""
+    """Something computed once. `name` is the user's, or "" where the spec gave none.
+
+    `alias` is a second name the user gave it: `skip = x`.
+    """
 
     name: str
     type: TensorType
     span: Span
+    alias: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@
         weight @y.weight: [d -> d] normal(0.02)
     }
 
-A value is written where it is defined with its type, `%name.number`; numbers count per function.
+A value is written where it is defined with its type, `%name.number`; numbers count per function;
+`%x.3 as skip` has a second name.
 A weight is written where its owner uses it, `@member.leaf`, `#2` behind the second of a name;
 `tied @Other/tok.weight via decoder.attention` is another layer's. `; 9` is a line of the spec. Of a
 span the text keeps the line. `text_parser.py` reads it back.
@@ -246,7 +247,8 @@ class _Writer:
         self._values_seen += 1
         name = f"%{value.name}.{number}" if value.name else f"%{number}"
         self._values[id(value)] = name
-        return f"{name}: {value.type}"
+        alias = f" as {value.alias}" if value.alias else ""
+        return f"{name}{alias}: {value.type}"
 
     def _optional(self, value: Value | None) -> str:
         return "none" if value is None else self._values[id(value)]

@@ -352,8 +352,9 @@ class _Reader(Tokens):
     def _define(self, span: Span) -> Value:
         token = self.take("value", "a value, `%name.0`")
         name = token[1:].rpartition(".")[0]
+        alias = self.word() if self.accept("as") else ""
         self.expect(":")
-        value = Value(name, self._type(), span)
+        value = Value(name, self._type(), span, alias)
         self._values[token] = value
         return value
 

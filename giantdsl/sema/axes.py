@@ -64,8 +64,20 @@ def resolve_axis(tables: Tables, frame: Frame, name: ast.Name) -> str | None:
 def resolve_dtype(tables: Tables, frame: Frame, name: ast.Name | None) -> str | None:
     """The type a declaration names, float if it names none; None after reporting G102."""
     text = name.text if name is not None else FLOAT
-    if name is None or text in BUILTIN_DTYPES or text in tables.dims.axes:
+    if name is None or text in BUILTIN_DTYPES:
         return text
+    if text in tables.dims.axes:
+        if tables.size(text) is not None:
+            return text
+        tables.sink.add(
+            Diagnostic(
+                "G102",
+                f"numbers cannot index `{text}`",
+                Label(name.span, f"a {tables.kind_word(text)} axis, it has no size"),
+                "name an axis with a size, e.g. `tokens[b, s]: vocab`",
+            )
+        )
+        return None
     if text in frame.generics:
         return frame.generics[text]
     if text not in tables.dims.failed:

@@ -69,7 +69,12 @@ def unsized(axis: AxisArg, span: Span) -> Diagnostic:
 
 def negate(tables: Tables, frame: Frame, value: Value, span: Span) -> Sem:
     if value.type.dtype != FLOAT:
-        return _undefined(tables, "-", 0, value, span)
+        tables.sink.add(
+            Diagnostic(
+                "G203", f"`-` is not defined for {value.type}", Label(span, "no float tensor")
+            )
+        )
+        return tables.poison(value.type.axes, span)
     return _linear(tables, frame, "scale", value, -1.0, span)
 
 

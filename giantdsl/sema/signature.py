@@ -269,7 +269,6 @@ def permute(tables: Tables, frame: Frame, value: Value, axes: tuple[str, ...], s
         return value
     type = TensorType(axes, value.type.dtype, value.type.at)
     result = emit_op(tables, frame, "permute", [value], type, {}, span)
-    result.name = value.name
     if id(value) in tables.row_means:
         tables.row_means[id(result)] = tables.row_means[id(value)]
     return result

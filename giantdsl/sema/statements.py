@@ -227,9 +227,10 @@ def _bind_target(
                 "use another name for the value",
             )
         )
-        return
     if isinstance(value, Value) and not value.name:
         value.name = name
+    elif isinstance(value, Value) and value.name != name and not value.alias:
+        value.alias = name
     frame.env[name] = value
 
 

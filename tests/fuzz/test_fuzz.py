@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
+from . import run
 from .mutate import mutant, spec_texts
 from .run import attempt, try_compile
 
@@ -31,8 +34,11 @@ def test_mutants_are_broken_in_many_ways_and_the_same_each_time() -> None:
     assert sum(text in TEXTS for text in first) < 10
 
 
-def test_a_crash_and_a_slow_case_are_found() -> None:
+def test_a_crash_and_a_slow_case_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def crash(text: str) -> str:
         raise KeyError("x")
 
     assert "KeyError" in attempt(1, TEXTS, crash).fault
+    assert attempt(1, TEXTS, lambda text: "errors").fault == ""
+    monkeypatch.setattr(run, "LIMIT_S", -1.0)
+    assert "took" in attempt(1, TEXTS, lambda text: "errors").fault

@@ -5,9 +5,15 @@ from __future__ import annotations
 from giantdsl.attrs import Attr, Config
 from giantdsl.ir.nodes import Value
 from giantdsl.ir.types import BOOL, FLOAT, AxisKind, base_axis
-from giantdsl.sema.builtins.base import Builtin, feature_axes
+from giantdsl.sema.builtins.base import (
+    Builtin,
+    batch_in_front,
+    feature_axes,
+    lacks_batch,
+    needs_size,
+)
 from giantdsl.sema.scope import Sem, shape
-from giantdsl.sema.signature import BuiltinCall, Param, Signature
+from giantdsl.sema.signature import BuiltinCall, Param, Signature, permute
 
 ROPE_SCALINGS = {
     "llama3": ("factor", "low", "high", "context"),
@@ -74,6 +80,14 @@ def _sdpa(call: BuiltinCall) -> Sem:
             "leave it out, or use none, to see all keys",
             call.span_of("window"),
         )
+    if p > 0:
+        lacks = lacks_batch(call, "q")
+        if lacks is not None:
+            return lacks
+        lead = batch_in_front(call.tables, lead)
+    for i, value in enumerate((q, k, v)):
+        order = (*lead, *value.type.axes[-3:])
+        inputs[i] = permute(call.tables, call.frame, value, order, call.span)
     attrs: dict[str, Attr] = {
         **roles,
         "extras": tuple(extras),
@@ -82,7 +96,7 @@ def _sdpa(call: BuiltinCall) -> Sem:
         "scale": call.attr("scale"),
         "dropout": p,
     }
-    return call.emit("sdpa", inputs, (*q.type.axes[:-1], str(roles["e"])), attrs, draws=p > 0)
+    return call.emit("sdpa", inputs, (*lead, s, heads, str(roles["e"])), attrs, draws=p > 0)
 
 
 def _roles(call: BuiltinCall, q: Value, k: Value, v: Value) -> dict[str, Attr] | Sem:
@@ -225,6 +239,9 @@ def _positions(call: BuiltinCall) -> Sem:
             span=call.span_of("axis"),
         )
     into = call.axis("into") if call.given("into") else base_axis(axis)
+    wrong = needs_size(call, "into", into)
+    if wrong is not None:
+        return wrong
     return call.emit("positions", [], (axis,), {"axis": axis}, dtype=into)
 
 

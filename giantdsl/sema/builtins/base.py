@@ -32,6 +32,39 @@ def feature_axes(tables: Tables, axes: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(a for a in axes if tables.kind(a) is AxisKind.FEATURE)
 
 
+def batch_in_front(tables: Tables, axes: tuple[str, ...]) -> tuple[str, ...]:
+    """The axes with batch axes first: what is drawn is a function of the sample (invariant 9)."""
+    batch = tuple(a for a in axes if tables.kind(a) is AxisKind.BATCH)
+    return (*batch, *(a for a in axes if a not in batch))
+
+
+def lacks_batch(call: BuiltinCall, name: str) -> Sem | None:
+    """A report if an operand of something random has no batch axis."""
+    value = call.tensor(name)
+    if any(call.tables.kind(a) is AxisKind.BATCH for a in value.type.axes):
+        return None
+    return call.fail(
+        "G228",
+        "dropout needs the batch axis: it is drawn for each sample",
+        f"this is {value.type}",
+        "drop elements of a tensor over the batch instead",
+        call.span_of(name),
+    )
+
+
+def needs_size(call: BuiltinCall, name: str, axis: str) -> Sem | None:
+    """A report if an axis that an operation counts along depends on the batch."""
+    if call.tables.kind(axis) not in (AxisKind.BATCH, AxisKind.RAGGED):
+        return None
+    return call.fail(
+        "G228",
+        f"`{call.signature.name}` along the {call.tables.kind_word(axis)} axis `{axis}`",
+        "depends on how the batch is cut",
+        "use an axis with a size of its own",
+        call.span_of(name),
+    )
+
+
 def check_per(call: BuiltinCall, *places: tuple[str, ...]) -> Sem | None:
     """A report if a weight for each index of the `per` axes makes no sense here.
 

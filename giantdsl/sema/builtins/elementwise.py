@@ -6,9 +6,9 @@ from giantdsl.attrs import Attr
 from giantdsl.ir.nodes import Count
 from giantdsl.ir.types import BOOL, FLOAT, AxisKind
 from giantdsl.sema.broadcast import larger, not_broadcastable
-from giantdsl.sema.builtins.base import Builtin
+from giantdsl.sema.builtins.base import Builtin, batch_in_front, lacks_batch
 from giantdsl.sema.scope import AxisArg, Sem
-from giantdsl.sema.signature import BuiltinCall, Param, Signature
+from giantdsl.sema.signature import BuiltinCall, Param, Signature, permute
 
 UNARY = ("gelu", "gelu_tanh", "silu", "relu", "tanh", "sigmoid", "exp", "log", "sqrt")
 TENSOR = Param("x", "tensor")
@@ -60,7 +60,15 @@ def _dropout(call: BuiltinCall) -> Sem:
         return call.fail(
             "G203", "dropout is a share from 0 up to 1", f"this is {p:g}", span=call.span_of("p")
         )
-    return x if p == 0 else call.emit("dropout", [x], x.type.axes, {"p": p}, draws=True)
+    if p == 0:
+        return x
+    lacks = lacks_batch(call, "x")
+    if lacks is not None:
+        return lacks
+    first = batch_in_front(call.tables, x.type.axes)
+    turned = permute(call.tables, call.frame, x, first, call.span)
+    made = call.emit("dropout", [turned], first, {"p": p}, draws=True)
+    return permute(call.tables, call.frame, made, x.type.axes, call.span)
 
 
 def _where(call: BuiltinCall) -> Sem:
@@ -90,7 +98,10 @@ def _over(call: BuiltinCall) -> tuple[str, ...] | Sem:
     assert isinstance(names, tuple)
     axes = tuple(a.name for a in names if isinstance(a, AxisArg))
     x = call.tensor("x")
-    for axis in axes:
+    for i, axis in enumerate(axes):
+        if axis in axes[:i]:
+            what = f"`{call.signature.name}` over `{axis}` twice"
+            return call.fail("G225", what, "named twice", span=call.span_of("over"))
         if axis not in x.type.axes:
             return call.fail(
                 "G225",

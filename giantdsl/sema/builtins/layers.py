@@ -10,6 +10,7 @@ from giantdsl.sema.builtins.base import (
     Builtin,
     check_per,
     feature_axes,
+    needs_size,
     refuse_per,
 )
 from giantdsl.sema.scope import Sem, shape
@@ -154,6 +155,9 @@ def _norm(call: BuiltinCall) -> Sem:
         )
     if x.type.dtype != FLOAT:
         return call.fail("G231", f"`{kind}` takes a float tensor", f"this is {x.type}")
+    wrong = needs_size(call, "over" if call.given("over") else "x", over)
+    if wrong is not None:
+        return wrong
     eps = float(call.number("eps"))
     if eps <= 0:
         return call.fail(
@@ -211,6 +215,9 @@ def _relative_bias(call: BuiltinCall) -> Sem:
         return wrong
     heads, s, t = features[0], seqs[0], seqs[1]
     index = call.axis("buckets")
+    wrong = needs_size(call, "buckets", index)
+    if wrong is not None:
+        return wrong
     weight = call.builder().weight((heads,), (index,), table=True, default_init=DEFAULT_INIT)
     if weight is None:
         return call.tables.poison(axes, call.span)

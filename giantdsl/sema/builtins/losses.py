@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from giantdsl.ir.nodes import Count, Value
 from giantdsl.ir.types import BUILTIN_DTYPES, FLOAT, AxisKind
-from giantdsl.sema.builtins.base import Builtin, feature_axes
+from giantdsl.sema.builtins.base import Builtin, feature_axes, needs_size
 from giantdsl.sema.scope import Sem, shape
 from giantdsl.sema.signature import BuiltinCall, Param, Signature, permute
 
@@ -72,6 +72,9 @@ def _z_loss(call: BuiltinCall) -> Sem:
     over = call.axis("over") if call.given("over") else (features[-1] if features else "")
     if over not in logits.type.axes or logits.type.dtype != FLOAT:
         return call.fail("G225", "`z_loss` needs a class axis", f"this is {logits.type}")
+    wrong = needs_size(call, "over", over)
+    if wrong is not None:
+        return wrong
     result = call.emit("z_loss", [logits], (), {"over": over})
     call.tables.row_means[id(result)] = Count("rows")
     return result

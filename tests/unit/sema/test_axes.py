@@ -285,3 +285,28 @@ def test_calls_are_seen_once_for_each_way_they_are_used() -> None:
     assert [call.function.symbol for call in calls_of(program.forward)] == [
         "Half", "Half", "Half2",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rmsnorm(x, b)",
+        "layernorm(x, over=b)",
+        "relative_bias(b) -> [heads, s, s']",
+        "positions(s, into=b)",
+        "softmax(x, over=b)",
+    ],
+)
+def test_nothing_counts_along_the_batch(text: str) -> None:
+    assert codes(forward(f"y = {text}\nreturn x"))[0] in ("G228", "G225")
+
+
+def test_numbers_index_axes_with_a_size() -> None:
+    text = forward("return x").replace("labels[b, s]: vocab", "labels[b, s]: b")
+    assert codes(text) == ["G102"]
+    rest = "block f(x[b, s, d], n[b, s]: slot) -> [b, s, d] { return x }"
+    assert codes(forward("return f(x, labels)", rest=rest)) == ["G102"]
+
+
+def test_z_loss_has_classes() -> None:
+    assert codes(forward("loss z = z_loss(x, over=b)\nreturn x")) == ["G228"]

@@ -100,6 +100,7 @@ def test_no_follow_on_faults() -> None:
         "y = f(x, 3)\nreturn y * 2": 1,
         "if nothing { x = x * 2 }\nreturn x": 1,
         "repeat nothing { x = x * 2 }\nreturn x": 1,
+        "heads = x * 2\nreturn heads": 1,
     }
     rest = "block f(x[b, s, d]) -> [b, s, d] { return x }"
     for body, count in bodies.items():

@@ -190,6 +190,27 @@ def test_attention_draws_only_with_dropout() -> None:
     assert [op.site for op in ops_of(program_of(forward(body)).forward, "sdpa")] == [1, None]
 
 
+def test_what_draws_has_the_batch_in_front() -> None:
+    body = """
+    y[d, s, b] = x
+    y = dropout(y, 0.1)
+    q = linear(x) -> [heads, b, s, experts, hd]
+    o = sdpa(q, q, q, dropout=0.1)
+    return x
+    """
+    program = program_of(forward(body))
+    [drop] = ops_of(program.forward, "dropout")
+    assert drop.result.type.axes == ("b", "d", "s")
+    [attend] = ops_of(program.forward, "sdpa")
+    assert [v.type.axes[0] for v in attend.inputs] == ["b", "b", "b"]
+    assert program.forward.results[0].type.axes == ("b", "s", "d")
+
+
+def test_nothing_is_drawn_without_a_batch() -> None:
+    assert codes(forward("return x + dropout(param() as p -> [s, d], 0.1)")) == ["G228"]
+    assert not codes(forward("return x + dropout(param() as p -> [s, d], 0)"))
+
+
 # ---- stages --------------------------------------------------------------------------------
 
 
