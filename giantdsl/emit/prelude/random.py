@@ -63,8 +63,6 @@ def keep_mask(shape: torch.Size, p: float, noise: Tensor) -> Tensor:
     x = mix(noise)[:, None] + index * -0x61C8864680B583EB
     x ^= x >> 32
     x *= -0x40A7B892E31B1A47
-    x ^= x >> 29
-    x *= -0x6B2FB644ECCEEE15
     return (x >= round((p - 0.5) * 2.0**64)).view(shape)
 
 
