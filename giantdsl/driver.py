@@ -14,6 +14,7 @@ from giantdsl.ir.flops import count_flops
 from giantdsl.ir.nodes import Program
 from giantdsl.ir.parameters import Parameter, count_parameters, iter_parameters
 from giantdsl.ir.types import BUILTIN_DTYPES, AxisKind, base_axis
+from giantdsl.passes.inference import cached_program
 from giantdsl.passes.legality import check_plan
 from giantdsl.plan import InputInfo, ParameterInfo, Plan
 from giantdsl.sema.analyze import analyze, dims_of
@@ -183,7 +184,15 @@ def make_plan(compiled: Compiled) -> Plan:
         recompute=tuple(classes),
         flops=count_flops(program),
         tokens_per_sample=tokens_per_sample(program),
+        decode_source=_decode_source(compiled),
     )
+
+
+def _decode_source(compiled: Compiled) -> str:
+    cached = cached_program(compiled.program)
+    if cached is None:
+        return ""
+    return emit_module(cached, source_name=compiled.source.name, runnable=False).source
 
 
 def _input(program: Program, position: int) -> InputInfo:

@@ -41,7 +41,9 @@ class Plan:
     `losses` are the names of the loss terms in order, `counted` those that `loss_counts` returns.
     `recompute` are names of block classes in `source` whose activations are recomputed; `flops`
     counts one sample forward (multiply and add are two), `tokens_per_sample` the positions of
-    the longest sequence axis among the index inputs (1 where there is none).
+    the longest sequence axis among the index inputs (1 where there is none). `decode_source` is
+    the same model, the same class and parameter names, taking a `Cache` of earlier tokens after
+    its tokens; "" for a model that does not continue a sequence.
     """
 
     model: str
@@ -57,3 +59,4 @@ class Plan:
     recompute: tuple[str, ...]
     flops: int
     tokens_per_sample: int
+    decode_source: str = ""

@@ -19,6 +19,7 @@ from giantdsl.emit.names import class_name, variable_name
 from giantdsl.emit.scope import Scope
 from giantdsl.emit.wrap import wrap
 from giantdsl.ir.nodes import Call, Function, Program, Repeat, Statement
+from giantdsl.ir.types import CACHE
 from giantdsl.source import Span
 
 _EXTRAS = ("mask", "bias", "keep", "document")
@@ -161,7 +162,8 @@ class ClassWriter:
             elif is_none:
                 params.append(f"{name}: Tensor | None")
             else:
-                params.append(f"{name}: Tensor")
+                kind = "Cache" if param.type.dtype == CACHE else "Tensor"
+                params.append(f"{name}: {kind}")
         optional += [
             f"{variable_name(n, self.reserved)}: Tensor | None = None" for n in sharing.optional
         ]

@@ -46,6 +46,9 @@ RENDER: dict[str, elementwise.Render] = {
     "z_loss": special.z_loss,
     "mse": special.mse,
     "extern": special.extern,
+    "cached_sdpa": special.cached_sdpa,
+    "cached_rope": special.rope,
+    "cached_positions": special.cached_positions,
 }
 _INDEX_NAMES = "ijklmnop"
 

@@ -29,12 +29,12 @@ class EmittedModule:
 
 
 def emit_module(
-    program: Program, *, recompute: Sequence[str] = (), source_name: str
+    program: Program, *, recompute: Sequence[str] = (), source_name: str, runnable: bool = True
 ) -> EmittedModule:
     """The plain PyTorch module of a program: what `docs/emitted.md` promises.
 
     `recompute` names blocks whose activations are made again in the backward pass. The same
-    program always gives the same bytes.
+    program always gives the same bytes. `runnable`: `python FILE.py` tries the module.
     """
     reserved = frozenset(parts()) | frozenset(program.externs)
     shown = source_name.replace("\\", "/").split("/")[-1]
@@ -48,7 +48,7 @@ def emit_module(
         classes.setdefault(function.name, {})[writer.names[id(function)]] = None
     body = "\n".join(line for _, lines, _ in texts for line in lines)
     helpers = [parts()[key].text for key in needed(body)]
-    test = smoke_test(program, name)
+    test = smoke_test(program, name) if runnable else []
     lines = [f'"""{program.model}, {count_parameters(program):,} parameters.', ""]
     lines += [f"Made by giantdsl from {shown}; edit that.", '"""', ""]
     lines += imports("\n".join([*helpers, body, *test]), _extern_imports(program))
@@ -59,7 +59,7 @@ def emit_module(
         lines += ["", "", f"class {class_text}(nn.Module):"]
         line_map.update((len(lines) + i + 1, span) for i, span in enumerate(spans))
         lines += class_lines
-    lines += ["", "", *test]
+    lines += ["", "", *test] if test else []
     return EmittedModule(
         "\n".join(lines) + "\n", name, {k: tuple(v) for k, v in classes.items()}, line_map
     )

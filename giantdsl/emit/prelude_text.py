@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 
-_FILES = ("random", "layers", "attention", "positions", "experts", "losses", "recompute")
+_FILES = ("random", "layers", "attention", "positions", "experts", "losses", "recompute", "cache")
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,22 @@ def sdpa(scope: Scope, op: Op) -> Code:
     return Code(f"attention({', '.join(args)})", reads_of(codes))
 
 
+def cached_sdpa(scope: Scope, op: Op) -> Code:
+    codes = scope.codes(op.inputs)
+    args = [code.text for code in codes]
+    for name in ("window", "scale"):
+        if op.attrs[name] is not None or name in scope.static:
+            args.append(f"{name}={scope.attr(op, name)}")
+    return Code(f"attend({', '.join(args)})", reads_of(codes))
+
+
+def cached_positions(scope: Scope, op: Op) -> Code:
+    cache = scope.code(op.inputs[0])
+    size = scope.size(str(op.attrs["axis"]))
+    text = f"{cache.text}.positions({size.text}, {scope.device})"
+    return Code(text, reads_of([cache, size]))
+
+
 def _extra(op: Op, name: str, code: Code, value: Value) -> Code:
     if name in ("keep", "document"):
         return aligned(code, value.type.axes, (*op.inputs[1].type.axes[:-3], str(op.attrs["t"])))
@@ -55,9 +71,14 @@ def rope(scope: Scope, op: Op) -> Code:
     axes = op.inputs[0].type.axes
     at = axes.index(str(op.attrs["seq"])) - len(axes)
     args = [codes[0].text, f"dim={at}", f"theta={scope.attr(op, 'theta')}"]
-    if len(codes) > 1:
-        axis = str(op.attrs["seq"])
-        args += [f"position={codes[1].text}", f"length={scope.extent(axis)}"]
+    length = scope.extent(str(op.attrs["seq"]))
+    if op.kind == "cached_rope":
+        size = scope.size(str(op.attrs["seq"]))
+        place = f"{codes[1].text}.positions({size.text}, {scope.device})"
+        args += [f"position={place}", f"length={length}"]
+        codes.append(size)
+    elif len(codes) > 1:
+        args += [f"position={codes[1].text}", f"length={length}"]
     scaling = op.attrs["scaling"]
     if isinstance(scaling, Config):
         args.append(f'scaling="{scaling.name}"')

@@ -44,6 +44,8 @@ class Axis:
 
 
 FLOAT, INT, BOOL, ROUTE = "float", "int", "bool", "route"
+CACHE = "cache"
+"""Keys and values of earlier tokens: only in programs that `passes/inference.py` makes."""
 BUILTIN_DTYPES = (FLOAT, INT, BOOL)
 
 

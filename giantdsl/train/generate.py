@@ -1,19 +1,23 @@
 """Text from a trained language model.
 
-Every new token runs the whole context again: the emitted module has no key-value cache. What is
-drawn depends on (seed, position) alone.
+Keys and values of earlier tokens are kept, as long as the text is no longer than the model's
+sequence; after that the context slides and each token runs all of it again. What is drawn depends
+on (seed, position) alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from giantdsl.errors import SettingsError
 from giantdsl.plan import InputInfo, Plan
+from giantdsl.runtime.loader import load_source
 from giantdsl.runtime.rng import uniform
 from giantdsl.train.data_protocol import Tokenizer
 
@@ -31,6 +35,7 @@ def generate(
     temperature: float = 1.0,
     top_p: float = 1.0,
     seed: int = 0,
+    search_path: Path | None = None,
 ) -> Iterator[str]:
     """Pieces of text that follow `prompt`, as soon as they are whole characters.
 
@@ -52,7 +57,8 @@ def generate(
             f"the tokenizer gives token {beyond}, but the model knows {shape.num_classes}; "
             "is it the tokenizer that the model was trained with?"
         )
-    tokens = _tokens(module, shape, ids, max_tokens, temperature, top_p, seed)
+    scores = Scores(module, plan, shape, search_path)
+    tokens = _tokens(scores, ids, max_tokens, temperature, top_p, seed)
     return decode_stream(tokenizer, ids, tokens)
 
 
@@ -86,25 +92,54 @@ def language_model(plan: Plan) -> LanguageModel:
 
 
 def _tokens(
-    module: nn.Module,
-    shape: LanguageModel,
+    scores: Scores,
     prompt: Sequence[int],
     max_tokens: int,
     temperature: float,
     top_p: float,
     seed: int,
 ) -> Iterator[int]:
-    device = next(module.parameters()).device
     ids = list(prompt)
-    module.eval()
     for _ in range(max_tokens):
-        context = torch.tensor([ids[-shape.context :]], device=device)
-        if shape.tokens.seq[0] == 0:
-            context = context.T
-        with torch.inference_mode():
-            logits = _last_logits(module(**{shape.tokens.name: context}), shape)
-        ids.append(draw(logits, temperature, top_p, uniform(seed, len(ids))))
+        ids.append(draw(scores.next(ids), temperature, top_p, uniform(seed, len(ids))))
         yield ids[-1]
+
+
+class Scores:
+    """The scores of the token that follows a text which only grows."""
+
+    def __init__(
+        self, module: nn.Module, plan: Plan, shape: LanguageModel, search_path: Path | None = None
+    ) -> None:
+        self._module, self._shape = module.eval(), shape
+        self._device = next(module.parameters()).device
+        self._cached: Any = None
+        self._cache: Any = None
+        if plan.decode_source:
+            space = load_source(plan.decode_source, "decode.py", search_path=search_path)
+            with torch.device("meta"):
+                self._cached = getattr(space, plan.class_name)().eval()
+            self._cached.load_state_dict(module.state_dict(), assign=True)
+            self._cache = space.Cache(shape.context)
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether earlier tokens are not computed again."""
+        return self._cache is not None
+
+    def next(self, ids: Sequence[int]) -> Tensor:
+        """Float64 [classes] on the CPU; `ids` must begin with those of the call before."""
+        with torch.inference_mode():
+            if self._cache is not None and len(ids) <= self._shape.context:
+                new = torch.tensor([list(ids[self._cache.length :])], device=self._device)
+                logits = _last_logits(self._cached(new, self._cache), self._shape)
+                self._cache.advance(new.size(1))
+                return logits
+            self._cache = None
+            context = torch.tensor([list(ids[-self._shape.context :])], device=self._device)
+            if self._shape.tokens.seq[0] == 0:
+                context = context.T
+            return _last_logits(self._module(**{self._shape.tokens.name: context}), self._shape)
 
 
 def _last_logits(outputs: Tensor | tuple[Tensor, ...], shape: LanguageModel) -> Tensor:

@@ -2,6 +2,7 @@
 
     spec.giant      the spec as it was run, overrides and profile applied
     model.py        the emitted module
+    decode.py       the same, continuing a sequence with a key-value cache; empty if it cannot
     run.json        what the plan says of the module: class, inputs, parameters, losses
     settings.json   the train section, defaults filled in
 
@@ -51,6 +52,10 @@ class RunDir:
     def source(self) -> Path:
         return self.path / "model.py"
 
+    @property
+    def decode_source(self) -> Path:
+        return self.path / "decode.py"
+
     def set_aside(self) -> Path | None:
         """Move an earlier run's results to `previous-N`; None where there are none."""
         return self._move([p for p in (self.metrics, self.checkpoints, self.events) if p.exists()])
@@ -76,11 +81,12 @@ def write_run_files(
 ) -> None:
     """Write everything the table above lists. Raises SettingsError where the disk refuses."""
     described = asdict(plan)
-    del described["source"]
+    del described["source"], described["decode_source"]
     described |= {"format": FORMAT, "base_dir": str(base_dir.resolve())}
     with writing("run directory", run.path):
         write_atomically(run.path / "spec.giant", spec)
         write_atomically(run.source, plan.source)
+        write_atomically(run.decode_source, plan.decode_source)
         write_json(run.path / "run.json", described)
         write_json(run.path / "settings.json", settings_to_json(settings))
 
@@ -101,7 +107,7 @@ def read_run_files(path: Path) -> StoredRun:
     try:
         described = json.loads((path / "run.json").read_text(encoding="utf-8"))
         settings = json.loads((path / "settings.json").read_text(encoding="utf-8"))
-        source = run.source.read_text(encoding="utf-8")
+        sources = [p.read_text(encoding="utf-8") for p in (run.source, run.decode_source)]
     except (FileNotFoundError, NotADirectoryError) as error:
         raise SettingsError(
             f"{path} is not a run directory: it has no `{Path(error.filename).name}`"
@@ -111,14 +117,14 @@ def read_run_files(path: Path) -> StoredRun:
     if described.pop("format") != FORMAT:
         raise SettingsError(f"run directory {path} was written by another version of giantdsl")
     base_dir = Path(described.pop("base_dir"))
-    return StoredRun(run, _plan(described, source), settings_from_json(settings), base_dir)
+    return StoredRun(run, _plan(described, *sources), settings_from_json(settings), base_dir)
 
 
-def _plan(described: dict[str, Any], source: str) -> Plan:
+def _plan(described: dict[str, Any], source: str, decode_source: str) -> Plan:
     fields = {k: tuple(v) if isinstance(v, list) else v for k, v in described.items()}
     fields["inputs"] = tuple(InputInfo(**_tuples(i)) for i in described["inputs"])
     fields["parameters"] = tuple(ParameterInfo(**_tuples(p)) for p in described["parameters"])
-    return Plan(source=source, **fields)
+    return Plan(source=source, decode_source=decode_source, **fields)
 
 
 def _tuples(values: dict[str, Any]) -> dict[str, Any]:
