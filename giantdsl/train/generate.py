@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -35,7 +34,6 @@ def generate(
     temperature: float = 1.0,
     top_p: float = 1.0,
     seed: int = 0,
-    search_path: Path | None = None,
 ) -> Iterator[str]:
     """Pieces of text that follow `prompt`, as soon as they are whole characters.
 
@@ -57,7 +55,7 @@ def generate(
             f"the tokenizer gives token {beyond}, but the model knows {shape.num_classes}; "
             "is it the tokenizer that the model was trained with?"
         )
-    scores = Scores(module, plan, shape, search_path)
+    scores = Scores(module, plan, shape)
     tokens = _tokens(scores, ids, max_tokens, temperature, top_p, seed)
     return decode_stream(tokenizer, ids, tokens)
 
@@ -108,15 +106,13 @@ def _tokens(
 class Scores:
     """The scores of the token that follows a text which only grows."""
 
-    def __init__(
-        self, module: nn.Module, plan: Plan, shape: LanguageModel, search_path: Path | None = None
-    ) -> None:
+    def __init__(self, module: nn.Module, plan: Plan, shape: LanguageModel) -> None:
         self._module, self._shape = module.eval(), shape
         self._device = next(module.parameters()).device
         self._cached: Any = None
         self._cache: Any = None
         if plan.decode_source:
-            space = load_source(plan.decode_source, "decode.py", search_path=search_path)
+            space = load_source(plan.decode_source, "decode.py")
             with torch.device("meta"):
                 self._cached = getattr(space, plan.class_name)().eval()
             self._cached.load_state_dict(module.state_dict(), assign=True)
