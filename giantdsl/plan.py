@@ -60,3 +60,102 @@ class Plan:
     flops: int
     tokens_per_sample: int
     decode_source: str = ""
+
+
+# ---- several processes ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AxisSplit:
+    """How one axis is divided: over `mesh` axes, the slowest first.
+
+    `size` is the whole axis in meaningful elements (for a sequence: as declared; a batch may
+    bring a shorter one), `padded` what is divided evenly: the last parts are cut at `size`.
+    A sequence axis is divided as evenly as it goes, its parts differing by at most one.
+    """
+
+    axis: str
+    mesh: tuple[str, ...]
+    size: int
+    padded: int
+    sequence: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ValueInfo:
+    """A tensor that crosses from stage to stage, or is compared at the end of a block.
+
+    `axes` are in memory order; `split[i]` are the mesh axes that axis i is divided over, slowest
+    first, () where it is whole; the batch axis has ("dp", "ep") there. `sizes[i]` is the whole
+    axis, None for the batch. `dtype` is "float", "int" or "bool". Only where `grad` is set does a
+    gradient come back.
+    """
+
+    name: str
+    axes: tuple[str, ...]
+    sizes: tuple[int | None, ...]
+    split: tuple[tuple[str, ...], ...]
+    dtype: str
+    grad: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StoredParameter:
+    """What ranks hold of a logical parameter.
+
+    `info` is the parameter as one process has it. `view` are the sizes of its named axes in the
+    order they lie in memory (their product is the number of elements); `splits` are (position in
+    `view`, name in the plan's `splits`) of the axes that are divided. `sum_over` are the mesh axes
+    over which gradients of ranks that hold the same part are partial sums; on the others they
+    are equal. `stages` hold it: more than one means tied, and the gradients of those add up.
+    """
+
+    info: ParameterInfo
+    view: tuple[int, ...]
+    splits: tuple[tuple[int, str], ...]
+    sum_over: tuple[str, ...]
+    stages: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StageInfo:
+    """One stage: a module of its own.
+
+    The class is made with an `Axes` and called with `inputs` (tensors of the batch, by name) and
+    `receives` (from the stage before, by name), and `noise` if it `draws`. It returns `makes`
+    and then `outputs` as one tuple. `sends` are the names that go on to the next stage: each is
+    among `makes` or `receives`. After the call `module.losses` holds its terms of the losses.
+    """
+
+    index: int
+    source: str
+    source_name: str
+    class_name: str
+    inputs: tuple[str, ...]
+    receives: tuple[str, ...]
+    makes: tuple[str, ...]
+    sends: tuple[str, ...]
+    outputs: tuple[str, ...]
+    losses: tuple[str, ...]
+    draws: bool
+    units: str
+    blocks: tuple[tuple[str, tuple[ValueInfo, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelPlan:
+    """A model cut and sliced over ranks. `model` is the same model on one process.
+
+    `mesh` are (axis, size) pairs, outermost first. Stage i runs on pipeline rank i mod pp.
+    `values` are all values that cross a cut, by name. `schedule` is "gpipe", "1f1b",
+    "interleaved" or "zero_bubble".
+    """
+
+    model: Plan
+    mesh: tuple[tuple[str, int], ...]
+    splits: tuple[AxisSplit, ...]
+    stages: tuple[StageInfo, ...]
+    values: tuple[ValueInfo, ...]
+    parameters: tuple[StoredParameter, ...]
+    schedule: str
+    zero: int

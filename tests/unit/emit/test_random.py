@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from giantdsl.emit.prelude import random as prelude
+from giantdsl.runtime.prelude import random as prelude
 from tests.unit.emit.made import forward, module
 
 

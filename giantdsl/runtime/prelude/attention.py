@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from giantdsl.emit.prelude.random import dropout
+from giantdsl.runtime.prelude.random import dropout
 
 
 def attention(
