@@ -1,0 +1,36 @@
+"""Where each part of a divided axis begins and ends. Pure integers."""
+
+from __future__ import annotations
+
+Bounds = tuple[tuple[int, int], ...]
+
+
+def even_bounds(length: int, parts: int) -> Bounds:
+    """(start, stop) of each part of 0..length: contiguous, sizes differing by at most one.
+
+    The larger parts come first.
+    """
+    assert length >= 0 and parts >= 1, f"{length} elements in {parts} parts"
+    each, more = divmod(length, parts)
+    starts = [i * each + min(i, more) for i in range(parts + 1)]
+    return tuple(zip(starts[:-1], starts[1:], strict=True))
+
+
+def padded_bounds(length: int, padded: int, parts: int) -> Bounds:
+    """`padded` elements divided evenly, then cut where the meaningful ones end.
+
+    A last part may be shorter than the others, or empty: padding is never stored.
+    """
+    assert padded % parts == 0 and length <= padded, f"{length} of {padded} in {parts} parts"
+    each = padded // parts
+    return tuple((min(i * each, length), min((i + 1) * each, length)) for i in range(parts))
+
+
+def zigzag_order(length: int, parts: int) -> tuple[tuple[int, int], ...]:
+    """The two runs of positions of each part, flattened: part i has runs 2 i and 2 i + 1.
+
+    The axis is cut into 2 * parts runs; part i takes run i from the front and run i from the
+    back, so that under a causal mask all parts have the same work.
+    """
+    runs = even_bounds(length, 2 * parts)
+    return tuple(run for i in range(parts) for run in (runs[i], runs[2 * parts - 1 - i]))
