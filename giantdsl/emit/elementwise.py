@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from giantdsl.emit.code import ATOM, PRODUCT, SUM, UNARY, Code, binary, method, power, reads_of
-from giantdsl.emit.layers import axes_attr, permuted
+from giantdsl.emit.layers import aligned, axes_attr, permuted
 from giantdsl.emit.scope import Scope
+from giantdsl.emit.slices import mesh_of, parts, slices
 from giantdsl.ir.nodes import Op
 from giantdsl.ir.types import base_axis
 
@@ -49,22 +50,6 @@ def with_number(scope: Scope, op: Op) -> Code:
     return binary(Code(repr(by)), "*", Code(f"torch.tanh({inner.text})", x.reads), PRODUCT)
 
 
-def aligned(x: Code, have: Sequence[str], want: Sequence[str]) -> Code:
-    """x so that torch broadcasts it to the axes `want` by position as the spec does by name."""
-    order = [axis for axis in want if axis in have]
-    x = permuted(x, have, order)
-    index = [":" if axis in have else "None" for axis in want]
-    while index and index[0] == "None":
-        index.pop(0)
-    if "None" not in index:
-        return x
-    if index[-1] == "None" and index.count("None") == 1:
-        return Code(f"{x.within(ATOM)}[..., None]", x.reads)
-    while index[-1] == ":":
-        index.pop()
-    return Code(f"{x.within(ATOM)}[{', '.join(index)}]", x.reads)
-
-
 def two(scope: Scope, op: Op) -> Code:
     want = op.result.type.axes
     left, right = (aligned(scope.code(v), v.type.axes, want) for v in op.inputs)
@@ -79,8 +64,10 @@ def where(scope: Scope, op: Op) -> Code:
 
 
 def dropout(scope: Scope, op: Op) -> Code:
-    x = scope.code(op.inputs[0])
-    return Code(f"dropout({x.text}, {op.attrs['p']!r}, fold({scope.noise}, {op.site}))", x.reads)
+    x, places = scope.code(op.inputs[0]), parts(scope, op, op.inputs[0])
+    where = f", {places}" if places else ""
+    text = f"dropout({x.text}, {op.attrs['p']!r}, fold({scope.noise}, {op.site}){where})"
+    return Code(text, x.reads)
 
 
 def softmax(scope: Scope, op: Op) -> Code:
@@ -92,15 +79,29 @@ def softmax(scope: Scope, op: Op) -> Code:
 
 def reduce(scope: Scope, op: Op) -> Code:
     x, axes = scope.code(op.inputs[0]), op.inputs[0].type.axes
-    dims = sorted(axes.index(axis) for axis in axes_attr(op, "over"))
+    over = axes_attr(op, "over")
+    dims = sorted(axes.index(axis) for axis in over)
+    if op.kind == "mean" and any(mesh_of(op, axis) for axis in over):
+        return _mean_of_parts(scope, op, x, dims)
     name = {"mean": "mean", "sum": "sum", "max": "amax"}[op.kind]
     if len(dims) == len(axes):
         return method(x, f"{name}()")
     return method(x, f"{name}({dims[0]})" if len(dims) == 1 else f"{name}({tuple(dims)})")
 
 
+def _mean_of_parts(scope: Scope, op: Op, x: Code, dims: Sequence[int]) -> Code:
+    """This rank's term of a mean over a divided axis: the sum over what the whole axis has."""
+    counts = [scope.size(axis) for axis in axes_attr(op, "over")]
+    total = Code(" * ".join(c.text for c in counts), reads_of(counts), PRODUCT)
+    inside = str(dims[0]) if len(dims) == 1 else str(tuple(dims))
+    return binary(method(x, f"sum({inside})"), "/", total, PRODUCT)
+
+
 def pick(scope: Scope, op: Op) -> Code:
     x, at = scope.code(op.inputs[0]), op.inputs[0].type.axes.index(str(op.attrs["axis"]))
+    owner = slices(scope, op, str(op.attrs["axis"]))
+    if owner is not None:
+        return Code(f"pick({x.text}, {owner}, dim={at}, at={op.attrs['at']})", x.reads)
     return Code(f"{x.within(ATOM)}[{':, ' * at}{op.attrs['at']}]", x.reads)
 
 
@@ -119,16 +120,23 @@ def permute(scope: Scope, op: Op) -> Code:
     return permuted(scope.code(op.inputs[0]), op.inputs[0].type.axes, op.result.type.axes)
 
 
-def _expanded(scope: Scope, x: Code, have: Sequence[str], want: Sequence[str]) -> Code:
+def _expanded(
+    scope: Scope, op: Op, x: Code, have: Sequence[str], want: Sequence[str]
+) -> Code:
     x = aligned(x, have, want)
-    sizes = [Code("-1") if axis in have else scope.size(axis) for axis in want]
+    sizes = [Code("-1") if axis in have else _local_size(scope, op, axis) for axis in want]
     made = method(x, f"expand({', '.join(size.text for size in sizes)})")
     return Code(made.text, reads_of([x, *sizes]))
 
 
+def _local_size(scope: Scope, op: Op, axis: str) -> Code:
+    part = slices(scope, op, axis)
+    return scope.size(axis) if part is None else Code(f"{part}.size")
+
+
 def expand(scope: Scope, op: Op) -> Code:
     value = op.inputs[0]
-    return _expanded(scope, scope.code(value), value.type.axes, op.result.type.axes)
+    return _expanded(scope, op, scope.code(value), value.type.axes, op.result.type.axes)
 
 
 def concat(scope: Scope, op: Op) -> Code:
@@ -138,7 +146,7 @@ def concat(scope: Scope, op: Op) -> Code:
         have = tuple(along if axis == part else axis for axis in value.type.axes)
         x = scope.code(value)
         lacking = set(want) - set(have)
-        parts.append(_expanded(scope, x, have, want) if lacking else permuted(x, have, want))
+        parts.append(_expanded(scope, op, x, have, want) if lacking else permuted(x, have, want))
     text = f"torch.cat([{', '.join(p.text for p in parts)}], dim={want.index(along)})"
     return Code(text, reads_of(parts))
 
@@ -146,7 +154,7 @@ def concat(scope: Scope, op: Op) -> Code:
 def rearrange(scope: Scope, op: Op) -> Code:
     x = scope.code(op.inputs[0])
     source, target = axes_attr(op, "source"), axes_attr(op, "target")
-    sizes = {factor: scope.size(factor) for factor in source}
+    sizes = {factor: _local_size(scope, op, factor) for factor in source}
     if len(source) != len(op.inputs[0].type.axes):
         x = scope.step(_reshaped(x, [sizes[factor] for factor in source]))
     x = permuted(x, source, target)

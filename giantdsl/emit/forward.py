@@ -11,6 +11,7 @@ from giantdsl.emit.guards import Guards
 from giantdsl.emit.members import member_names
 from giantdsl.emit.names import variable_name
 from giantdsl.emit.scope import Scope
+from giantdsl.emit.slices import CONVERSIONS, convert
 from giantdsl.ir.nodes import Body, Call, Op, Repeat, StageMark, Statement, Value
 
 RENDER: dict[str, elementwise.Render] = {
@@ -46,6 +47,7 @@ RENDER: dict[str, elementwise.Render] = {
     "z_loss": special.z_loss,
     "mse": special.mse,
     "extern": special.extern,
+    **dict.fromkeys(CONVERSIONS, convert),
     "cached_sdpa": special.cached_sdpa,
     "cached_rope": special.rope,
     "cached_positions": special.cached_positions,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from giantdsl.emit.code import ATOM, Code, method, reads_of
+from giantdsl.emit.code import ATOM, PRODUCT, SUM, Code, binary, method, reads_of
 from giantdsl.emit.scope import Scope
+from giantdsl.emit.slices import finished, mesh_of, slices
 from giantdsl.ir.nodes import Op, WeightUse
 from giantdsl.ir.types import AxisKind, base_axis
 
@@ -27,12 +28,31 @@ def permuted(x: Code, have: Sequence[str], want: Sequence[str]) -> Code:
     return method(x, f"permute({', '.join(map(str, order))})")
 
 
+def aligned(x: Code, have: Sequence[str], want: Sequence[str]) -> Code:
+    """x so that torch broadcasts it to the axes `want` by position as the spec does by name."""
+    order = [axis for axis in want if axis in have]
+    x = permuted(x, have, order)
+    index = [":" if axis in have else "None" for axis in want]
+    while index and index[0] == "None":
+        index.pop(0)
+    if "None" not in index:
+        return x
+    if index[-1] == "None" and index.count("None") == 1:
+        return Code(f"{x.within(ATOM)}[..., None]", x.reads)
+    while index[-1] == ":":
+        index.pop()
+    return Code(f"{x.within(ATOM)}[{', '.join(index)}]", x.reads)
+
+
 def parameter(scope: Scope, use: WeightUse) -> str:
     """Where a weight is found: `self.q.weight`."""
     weight = use.weight
     steps = "".join("." + step + "".join(f"[{i}]" for i in at) for step, at in use.path)
     owner = f"self{steps}.{weight.member}" if use.path else scope.member(weight.member)
-    return f"{owner}.{weight.leaf}" if weight.leaf else owner
+    text = f"{owner}.{weight.leaf}" if weight.leaf else owner
+    for mesh_axis in use.copied:
+        text = f"copy_to({text}, {scope.group(mesh_axis)})"
+    return text
 
 
 def _flat(scope: Scope, op: Op, x: Code) -> tuple[Code, tuple[str, ...]]:
@@ -49,7 +69,8 @@ def _spread(scope: Scope, op: Op, y: Code, rest: tuple[str, ...]) -> Code:
     if not created:
         y = method(y, "squeeze(-1)")
     elif len(created) > 1:
-        sizes = ", ".join(str(scope.extent(axis)) for axis in created)
+        # Only one of them can be divided: torch finds out how much is here.
+        sizes = ", ".join("-1" if mesh_of(op, a) else str(scope.extent(a)) for a in created)
         y = method(y, f"unflatten(-1, ({sizes}))")
     return permuted(y, (*rest, *created), op.result.type.axes)
 
@@ -58,15 +79,41 @@ def linear(scope: Scope, op: Op) -> Code:
     x, rest = _flat(scope, op, scope.code(op.inputs[0]))
     use, bias = op.weight("weight"), op.weight("bias")
     assert use is not None
-    if not use.tied:
+    is_plain = "finish" not in op.attrs and not any(u.copied for u in op.weights)
+    if not use.tied and is_plain:
         y = Code(f"{scope.member(use.weight.member)}({x.text})", x.reads)
         return _spread(scope, op, y, rest)
+    if use.weight.per:
+        return _expert_linear(scope, op, x, rest)
     weight = parameter(scope, use)
     made = (*use.weight.per, *axes_attr(op, "created"), *axes_attr(op, "contracted"))
     if use.weight.axes != made:
         weight += ".t()"
-    added = f", {parameter(scope, bias)}" if bias is not None else ""
-    return _spread(scope, op, Code(f"F.linear({x.text}, {weight}{added})", x.reads), rest)
+    if bias is None or is_plain:
+        added = f", {parameter(scope, bias)}" if bias is not None else ""
+        return _spread(scope, op, Code(f"F.linear({x.text}, {weight}{added})", x.reads), rest)
+    y = _spread(scope, op, Code(f"F.linear({x.text}, {weight})", x.reads), rest)
+    return _with_bias(scope, op, finished(scope, op, y), bias)
+
+
+def _with_bias(scope: Scope, op: Op, y: Code, bias: WeightUse) -> Code:
+    """The bias joins the finished result: stored flat, it is seen in the result's axes."""
+    added = Code(parameter(scope, bias))
+    axes, created = bias.weight.axes, axes_attr(op, "created")
+    if len(created) > 1:
+        sizes = ", ".join("-1" if mesh_of(op, a) else str(scope.extent(a)) for a in created)
+        added = method(added, f"unflatten(-1, ({sizes}))")
+    elif not created:
+        added = method(added, "squeeze(-1)")
+    return binary(y, "+", aligned(added, axes, op.result.type.axes), SUM)
+
+
+def _expert_linear(scope: Scope, op: Op, x: Code, rest: tuple[str, ...]) -> Code:
+    use, bias = op.weight("weight"), op.weight("bias")
+    assert use is not None and bias is not None
+    weight = parameter(scope, use)
+    y = Code(f"{x.within(ATOM)} @ {weight}.transpose(1, 2)", x.reads, PRODUCT)
+    return _with_bias(scope, op, finished(scope, op, _spread(scope, op, y, rest)), bias)
 
 
 def fused_linear(scope: Scope, ops: Sequence[Op]) -> None:
@@ -98,11 +145,13 @@ def fused_linear(scope: Scope, ops: Sequence[Op]) -> None:
 def embedding(scope: Scope, op: Op) -> Code:
     x, use = scope.code(op.inputs[0]), op.weight("weight")
     assert use is not None
-    if use.tied:
+    rows = slices(scope, op, str(op.attrs["index"]))
+    if use.tied or use.copied or rows is not None:
         table = parameter(scope, use)
         if use.weight.axes[len(use.weight.per)] != op.attrs["index"]:
             table += ".t()"
-        y = Code(f"F.embedding({x.text}, {table})", x.reads)
+        call = "F.embedding(" if rows is None else "embedding("
+        y = Code(f"{call}{x.text}, {table}{'' if rows is None else f', {rows}'})", x.reads)
     else:
         y = Code(f"{scope.member(use.weight.member)}({x.text})", x.reads)
     return _spread(scope, op, y, op.inputs[0].type.axes)
@@ -110,12 +159,27 @@ def embedding(scope: Scope, op: Op) -> Code:
 
 def norm(scope: Scope, op: Op) -> Code:
     x, axes = scope.code(op.inputs[0]), op.inputs[0].type.axes
+    if any(use.copied for use in op.weights):
+        return _norm_call(scope, op, x)
     layer = scope.member(op.weights[0].weight.member)
     at = axes.index(str(op.attrs["over"]))
     if at == len(axes) - 1:
         return Code(f"{layer}({x.text})", x.reads)
     moved = f"{layer}({x.within(ATOM)}.movedim({at}, -1))"
     return Code(f"{moved}.movedim(-1, {at})", x.reads)
+
+
+def _norm_call(scope: Scope, op: Op, x: Code) -> Code:
+    """A norm whose parameters sum their own gradients."""
+    axes, over = op.inputs[0].type.axes, str(op.attrs["over"])
+    at = axes.index(over)
+    last = at == len(axes) - 1
+    inner = x.text if last else f"{x.within(ATOM)}.movedim({at}, -1)"
+    size = f"({scope.extent(over)},)"
+    given = [parameter(scope, use) for use in op.weights]
+    call = "F.layer_norm" if op.kind == "layernorm" else "F.rms_norm"
+    made = f"{call}({inner}, {size}, {', '.join(given)}, eps={op.attrs['eps']!r})"
+    return Code(made if last else f"{made}.movedim(-1, {at})", x.reads)
 
 
 def param(scope: Scope, op: Op) -> Code:
@@ -127,12 +191,19 @@ def param(scope: Scope, op: Op) -> Code:
     reads = [code]
     for axis in op.result.type.axes:
         size = scope.size(axis)
+        whole = base_axis(axis) in scope.splits
         sequence = scope.program.axes[base_axis(axis)].kind is AxisKind.SEQ
-        index.append(f": {size.text}" if sequence and size.reads else ":")
+        index.append(f": {size.text}" if sequence and (size.reads or whole) else ":")
         reads.append(size)
     while index and index[-1] == ":":
         index.pop()
-    return Code(f"{code.text}[{', '.join(index)}]" if index else code.text, reads_of(reads))
+    made = Code(f"{code.text}[{', '.join(index)}]" if index else code.text, reads_of(reads))
+    for at, axis in enumerate(op.result.type.axes):
+        for mesh_axis in mesh_of(op, axis):
+            if scope.program.axes[base_axis(axis)].kind is AxisKind.SEQ:
+                name = scope.slices(axis, mesh_axis)
+                made = Code(f"local({made.text}, {name}, dim={at})", made.reads)
+    return made
 
 
 def relative_bias(scope: Scope, op: Op) -> Code:
@@ -140,5 +211,8 @@ def relative_bias(scope: Scope, op: Op) -> Code:
     assert use is not None
     s, t = scope.size(str(op.attrs["s"])), scope.size(str(op.attrs["t"]))
     settings = f"two_way={op.attrs['two_way']}, far={op.attrs['far']}"
+    queries = slices(scope, op, str(op.attrs["s"]))
+    if queries is not None:
+        settings += f", queries={queries}"
     text = f"relative_bias({parameter(scope, use)}, {s.text}, {t.text}, {settings})"
     return Code(text, reads_of([s, t]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from giantdsl.attrs import Attr
 from giantdsl.emit.code import Code, variable
@@ -22,6 +22,7 @@ from giantdsl.ir.nodes import (
 )
 from giantdsl.ir.parameters import extent
 from giantdsl.ir.types import ROUTE, AxisKind, base_axis
+from giantdsl.plan import AxisSplit
 from giantdsl.source import Span
 
 _MAX_INLINE = 76
@@ -41,8 +42,10 @@ class Scope:
         function: Function,
         reserved: frozenset[str],
         static: dict[str, Attr],
+        splits: Mapping[str, AxisSplit] | None = None,
     ) -> None:
         self.program, self.function = program, function
+        self.splits = splits or {}
         self.reserved, self.static = reserved, static
         self.lines: list[str] = []
         self.spans: list[Span] = []
@@ -182,8 +185,21 @@ class Scope:
     def extent(self, axis: str) -> int:
         return extent(self.program, axis)
 
+    def slices(self, axis: str, mesh_axis: str) -> str:
+        """How `axis` is divided over one mesh axis."""
+        return f"self.axes.{axis}_{mesh_axis}"
+
+    def group(self, mesh_axis: str) -> str:
+        return f"self.axes.{mesh_axis}"
+
     def size(self, axis: str) -> Code:
-        """The length of an axis: a constant, or a tensor's size where it may be shorter."""
+        """The length of an axis: a constant, or a tensor's size where it may be shorter.
+
+        Of a divided sequence it is the whole length, whatever part a tensor here has.
+        """
+        split = self.splits.get(base_axis(axis))
+        if split is not None and split.sequence:
+            return Code(f"{self.slices(split.axis, split.mesh[0])}.whole")
         found = self._sources.get(base_axis(axis))
         kind = self.program.axes[base_axis(axis)].kind
         if found is None or kind is AxisKind.FEATURE:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from giantdsl.attrs import Config
 from giantdsl.emit.code import ATOM, Code, reads_of
-from giantdsl.emit.elementwise import aligned
-from giantdsl.emit.layers import axes_attr
+from giantdsl.emit.layers import aligned, axes_attr
 from giantdsl.emit.scope import Scope
+from giantdsl.emit.slices import mesh_of, row_groups, slices
 from giantdsl.ir.nodes import Op, Value
+from giantdsl.ir.types import AxisKind, base_axis
 
 
 def positions(scope: Scope, op: Op) -> Code:
     size = scope.size(str(op.attrs["axis"]))
+    part = slices(scope, op, str(op.attrs["axis"]))
+    if part is not None:
+        return Code(f"{part}.index({scope.device})")
     device = f", device={scope.device}" if scope.device else ""
     return Code(f"torch.arange({size.text}{device})", size.reads)
 
@@ -19,7 +23,12 @@ def positions(scope: Scope, op: Op) -> Code:
 def alibi(scope: Scope, op: Op) -> Code:
     s, t = scope.size(str(op.attrs["s"])), scope.size(str(op.attrs["t"]))
     heads = scope.extent(str(op.attrs["heads"]))
-    return Code(f"alibi({heads}, {s.text}, {t.text}, {scope.device})", reads_of([s, t]))
+    where = "".join(
+        f", {name}={part}"
+        for name, axis in (("part", "heads"), ("queries", "s"))
+        if (part := slices(scope, op, str(op.attrs[axis]))) is not None
+    )
+    return Code(f"alibi({heads}, {s.text}, {t.text}, {scope.device}{where})", reads_of([s, t]))
 
 
 def sdpa(scope: Scope, op: Op) -> Code:
@@ -38,7 +47,22 @@ def sdpa(scope: Scope, op: Op) -> Code:
             args.append(f"{name}={name}")
     if op.site is not None:
         args += [f"dropout_p={op.attrs['dropout']!r}", f"noise=fold({scope.noise}, {op.site})"]
+    args += _divided_attention(scope, op)
     return Code(f"attention({', '.join(args)})", reads_of(codes))
+
+
+def _divided_attention(scope: Scope, op: Op) -> list[str]:
+    """Which heads and which queries are here."""
+    heads, kv = str(op.attrs["heads"]), str(op.attrs["kv"])
+    made: list[str] = []
+    part = slices(scope, op, heads)
+    if part is not None:
+        made.append(f"heads={part}")
+        mesh = mesh_of(op, heads)[-1]
+        if kv == heads or kv in scope.splits:
+            made.append(f"kv={scope.slices(kv, mesh)}")
+    queries = slices(scope, op, str(op.attrs["s"]))
+    return [*made, *([f"queries={queries}"] if queries is not None else [])]
 
 
 def cached_sdpa(scope: Scope, op: Op) -> Code:
@@ -79,6 +103,8 @@ def rope(scope: Scope, op: Op) -> Code:
         codes.append(size)
     elif len(codes) > 1:
         args += [f"position={codes[1].text}", f"length={length}"]
+    elif (part := slices(scope, op, str(op.attrs["seq"]))) is not None:
+        args += [f"position={part}.index({scope.device})", f"length={part}.whole"]
     scaling = op.attrs["scaling"]
     if isinstance(scaling, Config):
         args.append(f'scaling="{scaling.name}"')
@@ -102,6 +128,8 @@ def routed(scope: Scope, op: Op) -> Code:
     codes = scope.codes(op.inputs)
     capacity = op.attrs.get("capacity")
     given = [] if capacity is None else [f"capacity={capacity!r}"]
+    if op.attrs.get("exchange"):
+        given.append(f"ep={scope.group('ep')}")
     text = ", ".join([*(code.text for code in codes), *given])
     return Code(f"{op.kind}({text})", reads_of(codes))
 
@@ -109,7 +137,9 @@ def routed(scope: Scope, op: Op) -> Code:
 def load_balance(scope: Scope, op: Op) -> Code:
     codes = scope.codes(op.inputs)
     probs = _last(codes[0], op.inputs[0], str(op.attrs["over"]))
-    return Code(f"load_balance({probs}, {codes[1].text})", reads_of(codes))
+    inner = [slices(scope, op, axis) for axis in op.inputs[1].type.axes]
+    over = "".join(f", over={part}" for part in inner if part is not None)
+    return Code(f"load_balance({probs}, {codes[1].text}{over})", reads_of(codes))
 
 
 def cross_entropy(scope: Scope, op: Op) -> Code:
@@ -120,16 +150,34 @@ def cross_entropy(scope: Scope, op: Op) -> Code:
         args.append(f"smooth={op.attrs['smooth']!r}")
     if op.attrs["extras"]:
         args.append(f"weight={codes[2].text}")
+    args += _divided_loss(scope, op, str(op.attrs["over"]))
     return Code(f"cross_entropy({', '.join(args)})", reads_of(codes))
 
 
 def z_loss(scope: Scope, op: Op) -> Code:
-    x = scope.code(op.inputs[0])
-    return Code(f"z_loss({_last(x, op.inputs[0], str(op.attrs['over']))})", x.reads)
+    x, over = scope.code(op.inputs[0]), str(op.attrs["over"])
+    args = [_last(x, op.inputs[0], over), *_divided_loss(scope, op, over)]
+    return Code(f"z_loss({', '.join(args)})", x.reads)
+
+
+def _divided_loss(scope: Scope, op: Op, over: str) -> list[str]:
+    """Where classes or rows are on several ranks, the loss reduces over them itself."""
+    classes = slices(scope, op, over)
+    rows = row_groups(scope, op, (over, *_batch_axes(scope, op)))
+    made = [f"classes={classes}"] if classes is not None else []
+    return [*made, *([f"over={rows}"] if rows else [])]
+
+
+def _batch_axes(scope: Scope, op: Op) -> list[str]:
+    kinds = {a: scope.program.axes[base_axis(a)].kind for a in op.inputs[0].type.axes}
+    return [axis for axis, kind in kinds.items() if kind is AxisKind.BATCH]
 
 
 def mse(scope: Scope, op: Op) -> Code:
     codes = scope.codes(op.inputs)
+    rows = row_groups(scope, op, _batch_axes(scope, op))
+    if rows:
+        return Code(f"mse({codes[0].text}, {codes[1].text}, over={rows})", reads_of(codes))
     return Code(f"F.mse_loss({codes[0].text}, {codes[1].text})", reads_of(codes))
 
 

@@ -69,7 +69,8 @@ class WeightUse:
     `tied` is set when another layer owns it: `path` then leads from the using function to the
     function that owns the weight, as (member, loop indices) steps; empty for the same function.
     `indices` are the loop indices of the owner's own layer, when it stands in a loop that does
-    not enclose the use.
+    not enclose the use. `copied` are the mesh axes over which this use sums its gradient itself,
+    because other uses of the weight have all of theirs on every rank.
     """
 
     role: str
@@ -77,6 +78,7 @@ class WeightUse:
     tied: bool = False
     path: tuple[tuple[str, tuple[int, ...]], ...] = ()
     indices: tuple[int, ...] = ()
+    copied: tuple[str, ...] = ()
 
 
 @dataclass(eq=False, slots=True)

@@ -14,6 +14,8 @@ from giantdsl.ir.types import FLOAT, AxisKind, base_axis
 from giantdsl.settings.values import ParallelSettings
 
 MESH_AXES = ("dp", "cp", "ep", "tp")
+# What makes or reads integers and routes, which the soft axis does not divide.
+_NEVER_SOFT = frozenset({"positions", "topk", "load_balance"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class Rules:
         if op.kind in ("dispatch", "combine") and mesh_axis in ("tp", "cp", "ep"):
             slot = {str(op.attrs["slot"])}
             return self.pick(mesh_axis, slot, soft=False) if mesh_axis == "cp" else None
-        return self.pick(mesh_axis, factors(op, program), soft=op.kind != "positions")
+        return self.pick(mesh_axis, factors(op, program), soft=op.kind not in _NEVER_SOFT)
 
 
 def rules_of(program: Program, parallel: ParallelSettings) -> Rules:
@@ -77,10 +79,14 @@ def factors(op: Op, program: Program) -> set[str]:
     found = {axis for result in op.results for axis in result.type.axes}
     for value in op.inputs:
         found.update(value.type.axes)
-    for use in op.weights:
-        found.update(use.weight.axes)
+    if op.kind == "rename":
+        # What changes its name is read whole.
+        return found - {str(op.attrs["axis"]), str(op.attrs["to"])}
+    stored = {axis for use in op.weights for axis in use.weight.axes}
     if op.kind in ("embedding", "relative_bias"):
-        found.add(str(op.attrs["index"]))
+        stored.add(str(op.attrs["index"]))
+    # Rows of a table of positions are looked up whole: a sequence is divided in values only.
+    found.update(a for a in stored if program.axes[base_axis(a)].kind is AxisKind.FEATURE)
     if op.kind == "cross_entropy":
         found.add(str(op.attrs["over"]))
     if op.kind in ("dispatch", "combine"):
