@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from giantdsl.attrs import Attr, Config
 from giantdsl.emit.forward import Callee, ForwardWriter
 from giantdsl.emit.guards import Guards
+from giantdsl.emit.held import Held
 from giantdsl.emit.members import Member, collect_members, constructor, init_lines
 from giantdsl.emit.names import class_name, variable_name
 from giantdsl.emit.scope import Scope
@@ -22,6 +23,7 @@ from giantdsl.ir.nodes import Call, Function, Program, Repeat, Statement
 from giantdsl.ir.types import CACHE
 from giantdsl.source import Span
 
+_AXES = re.compile(r"\baxes\b")
 _EXTRAS = ("mask", "bias", "keep", "document")
 
 
@@ -40,6 +42,7 @@ class ClassText:
     lines: list[str]
     spans: list[Span]
     used: frozenset[str] = frozenset()
+    needs_axes: bool = False
 
     @property
     def bare(self) -> str:
@@ -55,10 +58,13 @@ class ClassWriter:
     reserved: frozenset[str]
     recompute: frozenset[str]
     source_name: str
+    held: Held = field(default_factory=Held)
+    is_stage: bool = False
     names: dict[int, str] = field(default_factory=dict)
     sharings: dict[int, Sharing] = field(default_factory=dict)
     callees: dict[int, Callee] = field(default_factory=dict)
     texts: list[tuple[str, ClassText]] = field(default_factory=list)
+    _with_axes: set[int] = field(default_factory=set)
 
     def run(self) -> None:
         for group in _groups(self.program):
@@ -86,6 +92,8 @@ class ClassWriter:
         self.texts.append((name, text))
         for function in functions:
             self.names[id(function)] = name
+            if text.needs_axes:
+                self._with_axes.add(id(function))
             self.sharings[id(function)] = sharing
             optional = frozenset(
                 i for i, p in enumerate(function.params) if p.name in sharing.optional
@@ -97,26 +105,37 @@ class ClassWriter:
     def _text(self, function: Function, sharing: Sharing) -> ClassText:
         is_top = function is self.program.forward
         static = {key: function.static[key] for key in sharing.arguments}
-        scope = Scope(self.program, function, self.reserved, static)
+        scope = Scope(self.program, function, self.reserved, static, self.held.splits)
         scope.absent = frozenset(sharing.optional) - {p.name for p in function.params}
         signature = self._signature(function, scope, sharing, is_top)
         forward = self._forward(function, scope, is_top)
         members = collect_members(
-            self.program, function, lambda call: self._construct(call, static, scope.used_static)
+            self.program,
+            function,
+            lambda call: self._construct(call, static, scope.used_static),
+            self.held,
         )
         makers = {name: constructor(member) for name, member in members.items()}
+        init = self._init_weights(function, is_top, members)
+        keeps_axes = any("self.axes." in line for line in [*init, *forward])
+        takes_axes = keeps_axes or any(_AXES.search(made) is not None for made in makers.values())
+        takes_axes = takes_axes or (is_top and self.is_stage)
         lines = [f'    """{self._doc(function, is_top)}"""', ""]
         arguments = [f"{key}: {_type_of(key, self.program, function)}" for key in sharing.arguments]
+        arguments = [*(["axes: Axes"] if takes_axes else []), *arguments]
         lines += wrap(f"    def __init__({', '.join(['self', *arguments])}) -> None:")
         lines.append("        super().__init__()")
+        lines += ["        self.axes = axes"] if keeps_axes else []
         lines += [f"        self.{k} = {k}" for k in sharing.arguments if k in scope.used_static]
         for name, made in makers.items():
             lines += wrap(f"        self.{name} = {made}")
         if is_top:
             lines.append("        self.losses: dict[str, Tensor] = {}")
-        lines += ["", *self._init_weights(function, is_top, members), "", *signature]
+        lines += ["", *init, "", *signature]
         spans = [function.span] * len(lines)
-        return ClassText([*lines, *forward], [*spans, *scope.spans])
+        text = ClassText([*lines, *forward], [*spans, *scope.spans])
+        text.needs_axes = takes_axes
+        return text
 
     def _doc(self, function: Function, is_top: bool) -> str:
         place = f"{self.source_name}:{function.span.line}-{function.span.end_line}"
@@ -128,7 +147,7 @@ class ClassWriter:
     def _construct(self, call: Call, static: dict[str, Attr], used: set[str]) -> str:
         """The constructor of a block; an argument of the same name and value is passed on."""
         sharing = self.sharings[id(call.function)]
-        args = []
+        args = ["axes"] if id(call.function) in self._with_axes else []
         for key in sharing.arguments:
             value = call.function.static[key]
             passed = key in static and static[key] == value
@@ -138,7 +157,7 @@ class ClassWriter:
     def _init_weights(
         self, function: Function, is_top: bool, members: dict[str, Member]
     ) -> list[str]:
-        body = init_lines(self.program, members, is_top)
+        body = init_lines(self.program, members, is_top, self.held)
         if is_top:
             head = "    def init_weights(self, seed: int) -> None:"
             doc = '        """Initial values: a function of the seed, a parameter\'s name and the element."""'
@@ -173,6 +192,8 @@ class ClassWriter:
             params.append("noise: Tensor | None")
         count = len(function.results) + (0 if is_top else len(function.losses))
         result = "Tensor" if count == 1 else f"tuple[{', '.join(['Tensor'] * count)}]"
+        if is_top and self.is_stage:
+            result = "tuple[Tensor, ...]"
         return wrap(f"    def forward({', '.join([*params, *optional])}) -> {result}:")
 
     def _forward(self, function: Function, scope: Scope, is_top: bool) -> list[str]:
@@ -188,7 +209,11 @@ class ClassWriter:
         guards.end(scope)
         results = [scope.code(value) for value in function.results]
         results += guards.returned(scope)
-        scope.write(f"return {', '.join(code.text for code in results)}")
+        text = ", ".join(code.text for code in results)
+        if is_top and self.is_stage:
+            # Whatever comes out, the executor gets a tuple.
+            text = f"({text},)" if len(results) == 1 else text or "()"
+        scope.write(f"return {text}")
         return scope.lines
 
 

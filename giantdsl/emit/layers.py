@@ -93,7 +93,7 @@ def linear(scope: Scope, op: Op) -> Code:
         added = f", {parameter(scope, bias)}" if bias is not None else ""
         return _spread(scope, op, Code(f"F.linear({x.text}, {weight}{added})", x.reads), rest)
     y = _spread(scope, op, Code(f"F.linear({x.text}, {weight})", x.reads), rest)
-    return _with_bias(scope, op, finished(scope, op, y), bias)
+    return _with_bias(scope, op, scope.step(finished(scope, op, y)), bias)
 
 
 def _with_bias(scope: Scope, op: Op, y: Code, bias: WeightUse) -> Code:
@@ -113,7 +113,8 @@ def _expert_linear(scope: Scope, op: Op, x: Code, rest: tuple[str, ...]) -> Code
     assert use is not None and bias is not None
     weight = parameter(scope, use)
     y = Code(f"{x.within(ATOM)} @ {weight}.transpose(1, 2)", x.reads, PRODUCT)
-    return _with_bias(scope, op, finished(scope, op, _spread(scope, op, y, rest)), bias)
+    y = scope.step(finished(scope, op, _spread(scope, op, y, rest)))
+    return _with_bias(scope, op, y, bias)
 
 
 def fused_linear(scope: Scope, ops: Sequence[Op]) -> None:
@@ -145,7 +146,9 @@ def fused_linear(scope: Scope, ops: Sequence[Op]) -> None:
 def embedding(scope: Scope, op: Op) -> Code:
     x, use = scope.code(op.inputs[0]), op.weight("weight")
     assert use is not None
-    rows = slices(scope, op, str(op.attrs["index"]))
+    index = str(op.attrs["index"])
+    is_feature = scope.program.axes[base_axis(index)].kind is AxisKind.FEATURE
+    rows = slices(scope, op, index) if is_feature else None
     if use.tied or use.copied or rows is not None:
         table = parameter(scope, use)
         if use.weight.axes[len(use.weight.per)] != op.attrs["index"]:

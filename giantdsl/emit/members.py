@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from giantdsl.emit.held import Held
 from giantdsl.ir.nodes import Call, Function, Op, Program, Repeat, Statement, Weight
-from giantdsl.ir.parameters import extent, stored_shape
+from giantdsl.ir.parameters import extent
 
 Index = tuple[int, ...]
 _INDEX_NAMES = "ijklmnop"
@@ -40,7 +41,7 @@ def member_names(statements: Sequence[Statement]) -> list[str]:
 
 
 def collect_members(
-    program: Program, function: Function, construct: Callable[[Call], str]
+    program: Program, function: Function, construct: Callable[[Call], str], held: Held
 ) -> dict[str, Member]:
     """A function's attributes in order of use. `construct` makes a block of a call."""
     found: dict[str, Member] = {}
@@ -51,7 +52,7 @@ def collect_members(
                 own = tuple(use.weight for use in statement.weights if not use.tied)
                 if own:
                     member = found.setdefault(own[0].member, Member(counts))
-                    member.makers[at] = _layer(program, statement, own)
+                    member.makers[at] = _layer(program, statement, own, held)
                     member.weights = own
             elif isinstance(statement, Call):
                 member = found.setdefault(statement.member, Member(counts))
@@ -70,34 +71,48 @@ def collect_members(
     return found
 
 
-def _layer(program: Program, op: Op, own: tuple[Weight, ...]) -> str:
+def _layer(program: Program, op: Op, own: tuple[Weight, ...], held: Held) -> str:
     """The constructor of a layer with weights."""
     weight = own[0]
-    shape = ", ".join(str(n) for n in stored_shape(program, weight))
     if op.kind == "param":
-        return f"nn.Parameter(torch.empty({shape}))"
+        return f"nn.Parameter(torch.empty({shape_text(program, weight, held)}))"
     bias = any(w.leaf == "bias" for w in own)
     main = op.weight("weight")
     if main is None or main.tied:
+        shape = shape_text(program, weight, held)
         return f'nn.ParameterDict({{"bias": nn.Parameter(torch.empty({shape}))}})'
-    out, into = (_product(program, axes) for axes in (weight.out_axes, weight.in_axes))
+    out, into = (held.product(program, weight, a) for a in (weight.out_axes, weight.in_axes))
     if op.kind == "linear":
         if weight.per:
-            per = _product(program, weight.per)
+            per = held.product(program, weight, weight.per)
             return f"ExpertLinear({per}, {out}, {into}, bias={bias})"
-        return f"nn.Linear({into}, {out}{'' if bias else ', bias=False'})"
+        return f"{held.linear}({into}, {out}{'' if bias else ', bias=False'})"
     if op.kind in ("embedding", "relative_bias"):
         return f"nn.Embedding({into}, {out})"
     if weight.per:
-        per = _product(program, weight.per)
+        per = held.product(program, weight, weight.per)
         return f'ExpertNorm({per}, {out}, "{op.kind}", {op.attrs["eps"]!r}, bias={bias})'
     if op.kind == "layernorm":
         return f"nn.LayerNorm({out}, eps={op.attrs['eps']!r}{'' if bias else ', bias=False'})"
     return f"nn.RMSNorm({out}, eps={op.attrs['eps']!r})"
 
 
-def _product(program: Program, axes: Sequence[str]) -> int:
-    return math.prod(extent(program, axis) for axis in axes)
+def shape_text(program: Program, weight: Weight, held: Held) -> str:
+    """The sizes of a weight as this rank holds it, as the plain module orders them."""
+    if weight.leaf == "":
+        return ", ".join(held.product(program, weight, (axis,)) for axis in weight.axes)
+    groups = [weight.axes[len(weight.per) :]]
+    if weight.in_axes and weight.out_axes:
+        # Which of the two groups comes first in memory is the order of the axes.
+        first = len(weight.out_axes)
+        if weight.axes[len(weight.per) :][:first] != weight.out_axes:
+            first = len(weight.in_axes)
+        rest = weight.axes[len(weight.per) :]
+        groups = [rest[:first], rest[first:]]
+    elif not weight.out_axes:
+        groups = [(), groups[0]]
+    per = [held.product(program, weight, (axis,)) for axis in weight.per]
+    return ", ".join([*per, *(held.product(program, weight, group) for group in groups)])
 
 
 def constructor(member: Member) -> str:
@@ -154,7 +169,9 @@ def _varied(items: Sequence[str]) -> str:
     return f"{kind}([{', '.join(items)}])"
 
 
-def init_lines(program: Program, members: dict[str, Member], is_top: bool) -> list[str]:
+def init_lines(
+    program: Program, members: dict[str, Member], is_top: bool, held: Held
+) -> list[str]:
     """The body of `init_weights`, lines without the indent of a method."""
     lines: list[str] = []
     for name, member in members.items():
@@ -167,7 +184,7 @@ def init_lines(program: Program, members: dict[str, Member], is_top: bool) -> li
         if not member.weights:
             lines.append(f"{indent}{path}.init_weights(seed, {_text(logical)})")
         for weight in member.weights:
-            lines.append(indent + _init(program, weight, path, logical))
+            lines.append(indent + _init(program, weight, path, logical, held))
     return lines
 
 
@@ -181,7 +198,7 @@ def _text(name: str) -> str:
     return f'f"{name}"' if "{" in name else f'"{name}"'
 
 
-def _init(program: Program, weight: Weight, path: str, logical: str) -> str:
+def _init(program: Program, weight: Weight, path: str, logical: str, held: Held) -> str:
     """Fans are those of the whole tensor, whatever part of it a rank has."""
     init = weight.init
     target = f"{path}.{weight.leaf}" if weight.leaf else path
@@ -192,9 +209,14 @@ def _init(program: Program, weight: Weight, path: str, logical: str) -> str:
         if plain is not None:
             return f"nn.init.{plain}({target})"
         return f"nn.init.constant_({target}, {init.value!r})"
+    where = held.place(program, weight)
     if init.kind == "normal":
-        return f"normal_({target}, seed, {name}, {init.value!r})"
+        return f"normal_({target}, seed, {name}, {init.value!r}{where})"
     if init.kind == "kaiming":
-        return f"normal_({target}, seed, {name}, {math.sqrt(2 / fan_in)!r})"
+        return f"normal_({target}, seed, {name}, {math.sqrt(2 / fan_in)!r}{where})"
     bound = init.value if init.kind == "uniform" else math.sqrt(6 / (fan_in + fan_out))
-    return f"uniform_({target}, seed, {name}, {bound!r})"
+    return f"uniform_({target}, seed, {name}, {bound!r}{where})"
+
+
+def _product(program: Program, axes: Sequence[str]) -> int:
+    return math.prod(extent(program, axis) for axis in axes)

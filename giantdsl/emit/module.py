@@ -51,7 +51,7 @@ def emit_module(
     test = smoke_test(program, name) if runnable else []
     lines = [f'"""{program.model}, {count_parameters(program):,} parameters.', ""]
     lines += [f"Made by giantdsl from {shown}; edit that.", '"""', ""]
-    lines += imports("\n".join([*helpers, body, *test]), _extern_imports(program))
+    lines += imports("\n".join([*helpers, body, *test]), extern_imports(program))
     for helper in helpers:
         lines += ["", "", *helper.split("\n")]
     line_map: dict[int, Span] = {}
@@ -65,7 +65,7 @@ def emit_module(
     )
 
 
-def _extern_imports(program: Program) -> list[str]:
+def extern_imports(program: Program) -> list[str]:
     found: dict[str, list[str]] = {}
     for name, extern in program.externs.items():
         module, _, function = extern.target.partition(":")

@@ -8,13 +8,14 @@ from collections.abc import Container
 _TAKEN = frozenset(
     {"self", "torch", "nn", "F", "math", "noise", "seed", "name", "Tensor", "NamedTuple"}
     | {"checkpoint", "lru_cache", "super", "int", "float", "bool", "str", "tuple", "dict", "print"}
-    | {"range", "enumerate", "losses", "counts", "len"}
+    | {"range", "enumerate", "losses", "counts", "len", "axes"}
 )
 # What nn.Module itself has: a layer of this name would hide it.
 _MODULE = frozenset(
     [
         "add_module",
         "apply",
+        "axes",
         "bfloat16",
         "buffers",
         "call_super_init",

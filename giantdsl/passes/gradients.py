@@ -55,9 +55,7 @@ def _visit_loop(loop: Repeat, found: set[int]) -> None:
             if id(init) in found or id(end) in found or id(param) in found:
                 _mark([param, result], found)
         _visit(body.statements, found)
-        for init, param, end, result in zip(
-            loop.inits, body.params, body.yields, loop.results, strict=True
-        ):
+        for param, end, result in zip(body.params, body.yields, loop.results, strict=True):
             if id(end) in found:
                 _mark([param, result], found)
         totals = dict(loop.losses)
