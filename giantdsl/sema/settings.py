@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from giantdsl.attrs import Attr, Config
-from giantdsl.diagnostics import Diagnostic, Fix, Label, Sink, did_you_mean, nearest
+from giantdsl.diagnostics import Diagnostic, Fix, Label, Severity, Sink, did_you_mean, nearest
 from giantdsl.sema.scalars import Failed, evaluate
 from giantdsl.settings.kinds import Fault, Reading
 from giantdsl.settings.origins import Origins, ShardPlaces
@@ -348,20 +348,30 @@ def _argument(call: ast.Call, step: str | int) -> ast.Arg | None:
 
 
 def _check_batch(settings: Settings, origins: Origins, sink: Sink) -> None:
-    """G605. One data rank takes what is left over as a smaller microbatch; several cannot."""
+    """G605. Data ranks all have the same number of rows; their last microbatch may be smaller."""
     train = settings.train
-    if train is None:
+    if train is None or settings.parallel is None:
         return
-    dp = settings.parallel.dp if settings.parallel is not None else 1
+    sizes = {"dp": max(1, settings.parallel.dp), "ep": max(1, settings.parallel.ep)}
+    names = " * ".join(name for name, size in sizes.items() if size > 1 or name == "dp")
+    counts = " * ".join(str(size) for name, size in sizes.items() if size > 1 or name == "dp")
+    ranks = sizes["dp"] * sizes["ep"]
     micro = train.microbatch or 1
     span = origins.setting("train.batch") or origins.setting("train.microbatch")
-    if dp <= 1 or span is None or train.batch % (dp * micro) == 0:
+    if ranks == 1 or span is None or train.batch % (ranks * micro) == 0:
         return
+    help = (
+        f"batch must be a multiple of {names} * microbatch = {counts} * {micro} = {ranks * micro}"
+    )
+    fits = train.batch % ranks == 0
+    if fits:
+        help += ", or the last microbatch of each data rank is smaller"
     sink.add(
         Diagnostic(
             "G605",
             "the batch does not divide",
-            Label(span, f"{train.batch} / ({dp} * {micro}) is not whole"),
-            f"batch must be a multiple of dp * microbatch = {dp} * {micro} = {dp * micro}",
+            Label(span, f"{train.batch} / ({counts} * {micro}) is not whole"),
+            help,
+            severity=Severity.WARNING if fits else Severity.ERROR,
         )
     )

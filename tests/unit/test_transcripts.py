@@ -3,6 +3,8 @@
 The expected texts are those that the design shows, with these differences:
 
 * 14: a help line is added; the design's message told what is wrong, not what to do.
+* 26: a warning. Data ranks with the same number of rows run, each with a smaller last microbatch
+  (invariant 13); only rows that cannot be dealt out are an error.
 """
 
 from __future__ import annotations
@@ -30,4 +32,4 @@ def test_transcript(path: Path, request: pytest.FixtureRequest) -> None:
 
 def test_each_shows_one_fault() -> None:
     for path in SPECS:
-        assert path.with_suffix(".expected").read_text(encoding="utf-8").count("error[G") == 1
+        assert path.with_suffix(".expected").read_text(encoding="utf-8").count("[G") == 1
