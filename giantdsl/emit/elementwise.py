@@ -120,9 +120,7 @@ def permute(scope: Scope, op: Op) -> Code:
     return permuted(scope.code(op.inputs[0]), op.inputs[0].type.axes, op.result.type.axes)
 
 
-def _expanded(
-    scope: Scope, op: Op, x: Code, have: Sequence[str], want: Sequence[str]
-) -> Code:
+def _expanded(scope: Scope, op: Op, x: Code, have: Sequence[str], want: Sequence[str]) -> Code:
     x = aligned(x, have, want)
     sizes = [Code("-1") if axis in have else _local_size(scope, op, axis) for axis in want]
     made = method(x, f"expand({', '.join(size.text for size in sizes)})")

@@ -169,9 +169,7 @@ def _varied(items: Sequence[str]) -> str:
     return f"{kind}([{', '.join(items)}])"
 
 
-def init_lines(
-    program: Program, members: dict[str, Member], is_top: bool, held: Held
-) -> list[str]:
+def init_lines(program: Program, members: dict[str, Member], is_top: bool, held: Held) -> list[str]:
     """The body of `init_weights`, lines without the indent of a method."""
     lines: list[str] = []
     for name, member in members.items():

@@ -25,7 +25,9 @@ def parts() -> dict[str, Part]:
     """Everything in the prelude by name, in the order of its files."""
     found: dict[str, Part] = {}
     for name in _FILES:
-        text = (resources.files("giantdsl") / "runtime" / "prelude" / f"{name}.py").read_text("utf-8")
+        text = (resources.files("giantdsl") / "runtime" / "prelude" / f"{name}.py").read_text(
+            "utf-8"
+        )
         lines = text.splitlines()
         for node in ast.parse(text).body:
             if isinstance(node, ast.FunctionDef | ast.ClassDef):

@@ -51,9 +51,7 @@ def convert(scope: Scope, op: Op) -> Code:
     return converted(scope, op.inputs[0], x, op.kind, str(op.attrs["mesh"]), op.attrs.get("axis"))
 
 
-def converted(
-    scope: Scope, value: Value, x: Code, kind: str, mesh_axis: str, axis: object
-) -> Code:
+def converted(scope: Scope, value: Value, x: Code, kind: str, mesh_axis: str, axis: object) -> Code:
     if axis is None or axis == "":
         return Code(f"{kind}({x.text}, {scope.group(mesh_axis)})", x.reads)
     dim = value.type.axes.index(str(axis))

@@ -37,8 +37,11 @@ def emit_stage(
     texts = [line for _, text in writer.texts for line in text.lines]
     used = _used("\n".join([*head, *texts]), names)
     lines = [f'"""{title}', "", f"Made by giantdsl from {shown}; edit that.", '"""', ""]
-    lines += imports("\n".join(texts), extern_imports(program))
-    lines += ["", *_import_lines(used), "", "", *head]
+    ours = "\n".join(_import_lines(used))
+    found = imports("\n".join(texts), [*extern_imports(program), ours])
+    if not re.search(r"\btorch\.", "\n".join(texts)):
+        found.remove("import torch")
+    lines += [*"\n".join(found).split("\n"), "", "", *head]
     for name, text in writer.texts:
         lines += ["", "", f"class {name}(nn.Module):"]
         line_map.update((len(lines) + i + 1, span) for i, span in enumerate(text.spans))
@@ -46,8 +49,8 @@ def emit_stage(
     classes: dict[str, dict[str, None]] = {}
     for function in program.functions:
         classes.setdefault(function.name, {})[writer.names[id(function)]] = None
-    found = {name: tuple(made) for name, made in classes.items()}
-    return EmittedModule("\n".join(lines) + "\n", class_name, found, line_map)
+    by_block = {name: tuple(made) for name, made in classes.items()}
+    return EmittedModule("\n".join(lines) + "\n", class_name, by_block, line_map)
 
 
 def _axes_function(splits: Mapping[str, AxisSplit]) -> list[str]:
@@ -70,7 +73,8 @@ def _axes_function(splits: Mapping[str, AxisSplit]) -> list[str]:
 
 def _used(text: str, names: frozenset[str]) -> list[str]:
     """The names that a file has to import, in ruff's order: classes first."""
-    words = set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", text)) & names
+    words = set(re.findall(r"(?<![\w.])[A-Za-z_]\w*(?=\()", text)) & names
+    words |= {"Axes", "Groups"}
     return sorted(words, key=lambda name: (name[0].islower(), name))
 
 

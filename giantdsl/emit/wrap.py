@@ -24,12 +24,23 @@ def wrap(line: str) -> list[str]:
         return [head, indent + inside, closing]
     items = split_items(inside)
     if len(items) == 1:
-        return [head, *wrap(indent + inside), closing]
+        parts = _comprehension(inside)
+        return [head, *(line for part in parts for line in wrap(indent + part)), closing]
     lines = [head]
     for item in items:
         *first, last = wrap(indent + item)
         lines += [*first, last + ","]
     return [*lines, closing]
+
+
+def _comprehension(text: str) -> list[str]:
+    """`x for i in y` as its two halves; anything else as it is."""
+    depth = 0
+    for i, char in enumerate(text):
+        depth += (char in _OPEN) - (char in _CLOSE)
+        if depth == 0 and text.startswith(" for ", i):
+            return [text[:i], text[i + 1 :]]
+    return [text]
 
 
 def split_items(text: str) -> list[str]:

@@ -358,6 +358,18 @@ def _extern(v: View) -> None:
     v.want(bool(v.op.results), "no results")
 
 
+def _conversion(v: View) -> None:
+    v.want(v.attr("mesh") in ("cp", "tp"), f"mesh is {v.op.attrs.get('mesh')}")
+    if v.op.kind in ("copy_to", "reduce_from"):
+        v.want("axis" not in v.op.attrs, "an axis is not divided")
+    else:
+        v.without(0, v.axis("axis"))
+    v.result(v.inputs[0])
+    _keeps_dtype(v)
+
+
+_GATHERS = ("all_gather", "gather_whole", "scatter", "reduce_scatter", "local")
+_CONVERSIONS = ("copy_to", "reduce_from", *_GATHERS)
 _UNARY = ("gelu", "gelu_tanh", "silu", "relu", "tanh", "sigmoid", "exp", "log", "sqrt")
 _RULES: dict[str, tuple[int, str, Callable[[View], None]]] = {
     # number of inputs without extras (-1: any), dtype of the result ("": any), the rest
@@ -393,4 +405,5 @@ _RULES: dict[str, tuple[int, str, Callable[[View], None]]] = {
     "z_loss": (1, FLOAT, _z_loss),
     "mse": (2, FLOAT, _mse),
     "extern": (-1, "", _extern),
+    **dict.fromkeys(_CONVERSIONS, (1, "", _conversion)),
 }

@@ -14,9 +14,7 @@ from giantdsl.plan import ParameterInfo, StoredParameter, ValueInfo
 _SLOWEST_FIRST = ("dp", "cp", "ep", "tp")
 
 
-def value_info(
-    program: Program, rules: Rules, value: Value, name: str, *, grad: bool
-) -> ValueInfo:
+def value_info(program: Program, rules: Rules, value: Value, name: str, *, grad: bool) -> ValueInfo:
     """How a value lies on the ranks, by its type."""
     layout = {m: rules.layout(m, value) for m in _SLOWEST_FIRST if rules.sizes[m] > 1}
     axes = value.type.axes

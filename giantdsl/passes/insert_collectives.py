@@ -62,7 +62,9 @@ def insert_collectives(
     for function in program.functions:
         writer = _Writer(program, rules, weights, gradients, owners, done)
         is_top = function is program.forward
-        functions.append(writer.forward(function, received) if is_top else writer.function(function))
+        functions.append(
+            writer.forward(function, received) if is_top else writer.function(function)
+        )
         done[id(function)] = functions[-1]
     return replace(program, functions=functions)
 

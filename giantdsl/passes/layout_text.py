@@ -36,9 +36,7 @@ def layout_lines(
 
 
 class _Text:
-    def __init__(
-        self, program: Program, rules: Rules, weights: Mapping[Key, WeightLayout]
-    ) -> None:
+    def __init__(self, program: Program, rules: Rules, weights: Mapping[Key, WeightLayout]) -> None:
         self.program, self.rules, self.weights = program, rules, weights
         self.owners = owners_of(program)
 

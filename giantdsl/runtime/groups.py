@@ -41,7 +41,12 @@ class Groups:
 
     @classmethod
     def make(
-        cls, mesh: Mesh, rank: int, combined: Iterable[tuple[str, ...]] = (), *, timeout_s: float = 600.0
+        cls,
+        mesh: Mesh,
+        rank: int,
+        combined: Iterable[tuple[str, ...]] = (),
+        *,
+        timeout_s: float = 600.0,
     ) -> Groups:
         """Raises what torch.distributed raises where ranks do not agree."""
         from datetime import timedelta

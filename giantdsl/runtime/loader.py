@@ -82,9 +82,9 @@ def build_module(
         module: nn.Module = model_class()
     _check_parameters(module, plan)
     lower_module(module, plan, dtype)
-    _allocate(module, torch.device(device))
+    allocate(module, torch.device(device))
     module.init_weights(seed)
-    _check_initialised(module)
+    check_initialised(module)
     return module
 
 
@@ -96,7 +96,7 @@ def lower_module(module: nn.Module, plan: Plan, dtype: torch.dtype) -> None:
             tensor.data = tensor.data.to(fixed.get(name, dtype))
 
 
-def _allocate(module: nn.Module, device: torch.device) -> None:
+def allocate(module: nn.Module, device: torch.device) -> None:
     """Empty storage for every tensor. What was one tensor under two names stays one."""
     names: dict[int, list[str]] = {}
     for name, tensor in _all_tensors(module):
@@ -104,12 +104,17 @@ def _allocate(module: nn.Module, device: torch.device) -> None:
     module.to_empty(device=device)
     for first, *others in names.values():
         for other in others:
-            owner, _, leaf = other.rpartition(".")
-            setattr(module.get_submodule(owner), leaf, _tensor(module, first))
+            set_parameter(module, other, _tensor(module, first))
     with torch.no_grad():
         for _, tensor in _all_tensors(module):
             if tensor.is_floating_point():
                 tensor.fill_(torch.nan)
+
+
+def set_parameter(module: nn.Module, name: str, tensor: Tensor) -> None:
+    """Put a tensor in the place of the module's parameter or buffer `name`."""
+    owner, _, leaf = name.rpartition(".")
+    setattr(module.get_submodule(owner), leaf, tensor)
 
 
 def _all_tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
@@ -136,7 +141,7 @@ def _check_parameters(module: nn.Module, plan: Plan) -> None:
             )
 
 
-def _check_initialised(module: nn.Module) -> None:
+def check_initialised(module: nn.Module) -> None:
     for name, tensor in _all_tensors(module):
         if tensor.is_floating_point() and bool(tensor.isnan().any()):
             raise InternalError(f"`init_weights` gave `{name}` no value")
