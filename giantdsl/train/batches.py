@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -22,20 +22,27 @@ class Batches:
     """The batches after `seen` samples, in order, each made once."""
 
     def __init__(
-        self, source: Source, inputs: Sequence[InputInfo], budget: Budget, seen: int, pin: bool
+        self,
+        source: Source,
+        inputs: Sequence[InputInfo],
+        budget: Budget,
+        seen: int,
+        pin: bool,
+        rows: Callable[[range], Sequence[int]],
     ) -> None:
         self._source = source
         self._inputs = inputs
         self._budget = budget
         self._next = seen
         self._pin = pin
+        self._rows = rows
         self._maker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="giantdsl-data")
         self._ahead: deque[tuple[range, Future[dict[str, Tensor]]]] = deque()
 
     def next(self) -> tuple[range, dict[str, Tensor]]:
-        """The sample indices of the next step and its tensors, on the CPU.
+        """The sample indices of the next step, and the tensors of those of them that are wanted.
 
-        Raises what the source raises.
+        They are on the CPU. Raises what the source raises.
         """
         while len(self._ahead) < _AHEAD:
             indices = self._budget.indices(self._next)
@@ -45,9 +52,10 @@ class Batches:
         return indices, future.result()
 
     def _make(self, indices: range) -> dict[str, Tensor]:
-        if not indices:
+        wanted = self._rows(indices)
+        if not wanted:
             return {}
-        batch = select_inputs(self._source.batch(indices), self._inputs)
+        batch = select_inputs(self._source.batch(wanted), self._inputs)
         return {n: t.pin_memory() for n, t in batch.items()} if self._pin else batch
 
     def close(self) -> None:
@@ -56,10 +64,18 @@ class Batches:
 
 @contextmanager
 def batches_ahead(
-    source: Source, inputs: Sequence[InputInfo], budget: Budget, seen: int, device: torch.device
+    source: Source,
+    inputs: Sequence[InputInfo],
+    budget: Budget,
+    seen: int,
+    device: torch.device,
+    rows: Callable[[range], Sequence[int]] = lambda indices: indices,
 ) -> Iterator[Batches]:
-    """Batches for a run that has seen `seen` samples; the thread ends with the block."""
-    batches = Batches(source, inputs, budget, seen, pin=device.type == "cuda")
+    """Batches for a run that has seen `seen` samples; the thread ends with the block.
+
+    `rows` says which of a step's samples this process needs.
+    """
+    batches = Batches(source, inputs, budget, seen, device.type == "cuda", rows)
     try:
         yield batches
     finally:

@@ -10,34 +10,29 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from giantdsl.attrs import Config
 from giantdsl.errors import RuntimeFault
 from giantdsl.runtime.device import deterministic, peak_memory_bytes, pick_device
-from giantdsl.runtime.rng import sample_noise
 from giantdsl.train.arguments import optional_count
 from giantdsl.train.batches import Batches, batches_ahead
 from giantdsl.train.checkpoint import (
     TrainState,
     checkpoint_name,
     remove_leftovers,
-    save_checkpoint,
 )
 from giantdsl.train.console import RunConsole
-from giantdsl.train.evaluate import evaluate
+from giantdsl.train.engine import Engine, OneProcess
 from giantdsl.train.files import writing
 from giantdsl.train.job import RunResult, TrainJob
 from giantdsl.train.lock import locked
 from giantdsl.train.metrics import MetricsFile, StepRecord
-from giantdsl.train.objective import split_batch
 from giantdsl.train.resume import choose_checkpoint
 from giantdsl.train.run_dir import RunDir, write_run_files
 from giantdsl.train.schedule import learning_rate
-from giantdsl.train.session import Data, Model, build_data, build_model, interval, resume_from
+from giantdsl.train.session import Data, build_data, build_model, check_resume, interval
 from giantdsl.train.settings_json import settings_to_json
 from giantdsl.train.signals import StopRequest, stop_on_signals
-from giantdsl.train.step import take_step
 from giantdsl.train.tensorboard import TensorBoard, require_tensorboard
 
 _MAX_SKIPPED = 20
@@ -63,7 +58,9 @@ def run(job: TrainJob) -> RunResult:
         stack.callback(loop.close)
         inputs, data = job.plan.inputs, loop.data
         batches = stack.enter_context(
-            batches_ahead(data.source, inputs, data.budget, loop.state.samples, device)
+            batches_ahead(
+                data.source, inputs, data.budget, loop.state.samples, device, loop.engine.rows
+            )
         )
         request = stack.enter_context(stop_on_signals(console.say))
         return loop.run(batches, request)
@@ -75,16 +72,17 @@ def _prepare(job: TrainJob, directory: RunDir, device: torch.device, console: Ru
         remove_leftovers(directory.checkpoints)
     checkpoint = choose_checkpoint(directory, job.resume, job.base_dir, console.say)
     data = build_data(job, directory)
-    model = build_model(job, device)
+    engine = OneProcess(build_model(job, device), job.plan, job.settings)
     if checkpoint is None:
         state = _first_state(job, data)
     else:
-        resume_from(checkpoint, model, data.source, job, console.say)
+        check_resume(checkpoint, data.source, job, console.say)
+        engine.restore(checkpoint)
         state = checkpoint.state
         console.say(f"going on after step {state.step}, from {checkpoint.path}")
     write_run_files(directory, job.plan, job.settings, job.resolved_spec, job.base_dir)
     console.total_steps = data.budget.steps
-    return _Loop(job, directory, data, model, state, console, checkpoint and checkpoint.path)
+    return _Loop(job, directory, data, engine, state, console, checkpoint and checkpoint.path)
 
 
 def _first_state(job: TrainJob, data: Data) -> TrainState:
@@ -107,7 +105,7 @@ class _Loop:
         job: TrainJob,
         directory: RunDir,
         data: Data,
-        model: Model,
+        engine: Engine,
         state: TrainState,
         console: RunConsole,
         checkpoint: Path | None,
@@ -116,7 +114,7 @@ class _Loop:
         self.state = state
         self._job = job
         self._directory = directory
-        self._model = model
+        self.engine = engine
         self._console = console
         self._checkpoint = checkpoint
         self._last: StepRecord | None = None
@@ -137,13 +135,16 @@ class _Loop:
         """Steps until the budget is spent or a stop is asked for."""
         stopped_by: int | None = None
         try:
-            while not self._is_done() and request.number is None:
+            stopped_by = self.engine.agreed(request.number)
+            while not self._is_done() and stopped_by is None:
                 record = self._step(batches)
                 self._report(record)
                 if self._is_done() or _is_due(self._job.settings.save, record.step):
                     self._save()
-            if not self._is_done():
-                stopped_by = request.number
+                stopped_by = self.engine.agreed(request.number)
+            if self._is_done():
+                stopped_by = None
+            else:
                 self._stop_early()
         except KeyboardInterrupt:
             stopped_by = request.number or signal.SIGINT
@@ -157,22 +158,14 @@ class _Loop:
     def _step(self, batches: Batches) -> StepRecord:
         """One update, its position in `state`, and the evaluation that is due after it."""
         started = time.perf_counter()
-        settings, plan = self._job.settings, self._job.plan
         step = self.state.step + 1
         indices, batch = batches.next()
-        rate = learning_rate(settings.lr, step, self.data.budget.steps)
+        rate = learning_rate(self._job.settings.lr, step, self.data.budget.steps)
         with _explaining(step):
-            result = take_step(
-                self._model.objective,
-                self._model.optimizer,
-                split_batch(batch, plan.inputs, settings.microbatch),
-                self._noise(step, indices),
-                learning_rate=rate,
-                clip=settings.clip,
-            )
+            result = self.engine.step(step, indices, batch, rate)
         self._count_skipped(step, result.bad)
         seconds = time.perf_counter() - started
-        tokens = len(indices) * plan.tokens_per_sample
+        tokens = len(indices) * self._job.plan.tokens_per_sample
         self.state = replace(
             self.state,
             step=step,
@@ -193,15 +186,6 @@ class _Loop:
             eval=self._evaluate(step),
         )
 
-    def _noise(self, step: int, indices: range) -> list[Tensor | None]:
-        """The noise of each microbatch; None for a model that draws none."""
-        size = self._job.settings.microbatch or len(indices)
-        starts = range(0, len(indices), size)
-        if not self._model.objective.takes_noise:
-            return [None for _ in starts]
-        noise = sample_noise(self._job.settings.seed, step, indices)
-        return [noise[start : start + size] for start in starts]
-
     def _count_skipped(self, step: int, bad: str | None) -> None:
         self._skipped = 0 if bad is None else self._skipped + 1
         if self._skipped >= _MAX_SKIPPED:
@@ -214,17 +198,10 @@ class _Loop:
         held_out = self.data.held_out
         if held_out is None or not (step % held_out.every == 0 or self._is_done()):
             return {}
-        settings = self._job.settings
-        found = evaluate(
-            self._model.module,
-            self._job.plan,
-            held_out.source,
-            batch=settings.batch,
-            microbatch=settings.microbatch,
-            num_batches=held_out.num_batches,
-        )
-        self._console.say(f"step {step}: {found}")
-        self._eval = found.as_metrics()
+        found = self.engine.evaluate(held_out)
+        if found is not None:
+            self._console.say(f"step {step}: {found}")
+            self._eval = found.as_metrics()
         return self._eval
 
     def _report(self, record: StepRecord) -> None:
@@ -242,13 +219,8 @@ class _Loop:
             self._metrics.sync()
             if self._events is not None:
                 self._events.sync()
-        self._checkpoint = save_checkpoint(
-            self._directory.checkpoints,
-            self.state,
-            self._model.tensors(),
-            self._model.optimizer.state_tensors(),
-            keep=None if keep is None else optional_count(keep, "keep"),
-        )
+        count = None if keep is None else optional_count(keep, "keep")
+        self._checkpoint = self.engine.save(self._directory.checkpoints, self.state, count)
 
     def _stop_early(self) -> None:
         if self._checkpoint is None or self._checkpoint.name != checkpoint_name(self.state.step):

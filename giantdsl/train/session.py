@@ -123,17 +123,14 @@ def _build_source(job: TrainJob, run: RunDir, split: str) -> Source:
     return source
 
 
-def resume_from(
-    checkpoint: Checkpoint, model: Model, source: Source, job: TrainJob, say: Say
-) -> None:
-    """Put the model where the checkpoint left it.
+def check_resume(checkpoint: Checkpoint, source: Source, job: TrainJob, say: Say) -> None:
+    """Tell what changed since the checkpoint.
 
-    Raises SettingsError where a tensor does not fit, and, unless the checkpoint was named by
-    hand, where seed or data are other than before.
+    Raises SettingsError where seed or data are other than before, unless the checkpoint was named
+    by hand.
     """
     now = settings_to_json(job.settings)
     if job.resume == "auto":
         check_continues(checkpoint, source.fingerprint, now, say)
     else:
         tell_changes(checkpoint, now, say)
-    model.restore(checkpoint)
