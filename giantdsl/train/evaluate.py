@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -70,7 +70,7 @@ def evaluate(
     num_samples = evaluated_samples(source, batch, num_batches)
     parameter = next(module.parameters())
     objective = Objective(module, plan, parameter.device, parameter.dtype)
-    total = _Total(plan)
+    total = Total(plan)
     with _evaluating(module), torch.no_grad():
         for start in range(0, num_samples, batch):
             indices = range(start, min(start + batch, num_samples))
@@ -95,32 +95,47 @@ def evaluated_samples(source: Source, batch: int, num_batches: int | None) -> in
     return min(n for n in (wanted, there) if n is not None)
 
 
-class _Total:
+class Total:
     """Sums of losses times what their means divide by, in float64 on the host."""
 
     def __init__(self, plan: Plan) -> None:
         self._main = plan.counted[0] if plan.counted else None
-        self._sums: dict[str, float] = {}
-        self._counts: dict[str, float] = {}
-        self._bytes: int | None = 0
+        self.sums: dict[str, float] = {}
+        self.counts: dict[str, float] = {}
+        self.num_bytes: int | None = 0
 
     def add_bytes(self, num_bytes: int | None) -> None:
-        self._bytes = None if num_bytes is None or self._bytes is None else self._bytes + num_bytes
+        known = num_bytes is not None and self.num_bytes is not None
+        self.num_bytes = (self.num_bytes or 0) + (num_bytes or 0) if known else None
 
     def add(self, losses: dict[str, Tensor], counts: dict[str, float], rows: int) -> None:
         for name, loss in losses.items():
             count = counts.get(name, float(rows))
-            self._sums[name] = self._sums.get(name, 0.0) + float(loss) * count
-            self._counts[name] = self._counts.get(name, 0.0) + count
+            self.sums[name] = self.sums.get(name, 0.0) + float(loss) * count
+            self.counts[name] = self.counts.get(name, 0.0) + count
+
+    def add_sums(self, sums: Mapping[str, Tensor], weights: Sequence[Mapping[str, float]]) -> None:
+        """Losses that were weighted already; what has no count of its own goes by rows, ""."""
+        for name, value in sums.items():
+            self.sums[name] = self.sums.get(name, 0.0) + float(value)
+        for weight in weights:
+            for name, count in weight.items():
+                self.counts[name] = self.counts.get(name, 0.0) + count
+
+    def replace(
+        self, sums: dict[str, float], counts: dict[str, float], num_bytes: int | None
+    ) -> None:
+        """What all ranks together have seen."""
+        self.sums, self.counts, self.num_bytes = sums, counts, num_bytes
 
     def result(self, num_samples: int, tokens_per_byte: float | None) -> Evaluation:
-        means = {n: s / self._counts[n] if self._counts[n] else 0.0 for n, s in self._sums.items()}
+        means = {n: s / self.counts[n] if self.counts[n] else 0.0 for n, s in self.sums.items()}
         main = means.get(self._main) if self._main is not None else None
-        tokens = int(self._counts.get(self._main or "", 0))
+        tokens = int(self.counts.get(self._main or "", 0))
         per_byte = None
         if main is not None:
-            if self._bytes:
-                per_byte = main * tokens / self._bytes
+            if self.num_bytes:
+                per_byte = main * tokens / self.num_bytes
             elif tokens_per_byte is not None:
                 per_byte = main * tokens_per_byte
         perplexity = None if main is None else math.exp(min(main, 700.0))

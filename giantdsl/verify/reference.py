@@ -33,6 +33,13 @@ class Reference:
     gradients: dict[str, Tensor]
     updated: dict[str, Tensor]
 
+    def save(self, path: Path) -> None:
+        torch.save({key: getattr(self, key) for key in self.__slots__}, path)
+
+    @classmethod
+    def load(cls, path: Path) -> Reference:
+        return cls(**torch.load(path, weights_only=True))
+
 
 def make_reference(
     plan: Plan,

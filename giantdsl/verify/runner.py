@@ -1,0 +1,175 @@
+"""Layouts run on real processes, one after another, each compared with one process."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from giantdsl.driver import Compiled, make_plan
+from giantdsl.errors import GiantError
+from giantdsl.plan import Plan
+from giantdsl.planning import make_parallel_plan
+from giantdsl.running import base_dir, train_settings
+from giantdsl.testing.ranks import RankPool
+from giantdsl.train.job import TrainJob
+from giantdsl.verify.batch import make_batch
+from giantdsl.verify.check_rank import Finding, Task, check_rank
+from giantdsl.verify.mutants import mutated
+from giantdsl.verify.places import place_text, places_of
+from giantdsl.verify.reference import Reference, make_reference
+from giantdsl.verify.rows import Layout, Row
+
+Compile = Callable[[Layout], Compiled]
+BOUND = 1e-10
+"""Relative, in float64: rounding errors of a small model are a thousand times smaller."""
+
+
+class Runner:
+    """Compares layouts of one spec. Holds a pool of processes: close it, or use it in a `with`.
+
+    `compile_layout` gives the spec under a layout, small enough to run, in float64.
+    """
+
+    def __init__(
+        self,
+        compile_layout: Compile,
+        *,
+        seed: int = 0,
+        bound: float = BOUND,
+        timeout_s: float = 120,
+    ) -> None:
+        self._compile = compile_layout
+        self._seed, self._bound, self._timeout_s = seed, bound, timeout_s
+        self._pool: RankPool | None = None
+        self._folder = tempfile.TemporaryDirectory(prefix="giantdsl-verify-")
+        self._made: dict[str, Path] = {}
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._pool is not None:
+            self._pool.close()
+        self._folder.cleanup()
+
+    def run(self, layout: Layout, mutant: str | None = None) -> Row | None:
+        """One row; None for a mutant that the layout has no place for."""
+        started = time.perf_counter()
+        compiled = self._compile(layout)
+        plan = make_parallel_plan(compiled)
+        if mutant is not None:
+            changed = mutated(plan, mutant)
+            if changed is None:
+                return None
+            plan = changed
+        ranks = 1
+        for _, size in plan.mesh:
+            ranks *= size
+        job = _job(compiled, plan.model, self._seed)
+        batch, reference = self._reference(compiled, plan.model, job)
+        task = Task(
+            plan, job, batch, reference, "equal" if mutant == "mean_of_means" else "counted"
+        )
+        try:
+            found = self._ranks(ranks).run(
+                check_rank, task, ranks=ranks, timeout_s=self._timeout_s
+            )[0]
+        except GiantError as error:
+            return self._failed(layout, ranks, str(error), time.perf_counter() - started)
+        return self._row(compiled, layout, ranks, found, time.perf_counter() - started)
+
+    def _ranks(self, needed: int) -> RankPool:
+        if self._pool is not None and self._pool.size < needed:
+            self._pool.close()
+            self._pool = None
+        if self._pool is None:
+            self._pool = RankPool(needed)
+        return self._pool
+
+    def _reference(self, compiled: Compiled, plan: Plan, job: TrainJob) -> tuple[Path, Path]:
+        """One process's result, made once for each model and batch."""
+        key = f"{plan.source}|{job.settings}"
+        folder = self._made.get(key)
+        if folder is None:
+            folder = self._made[key] = Path(self._folder.name) / str(len(self._made))
+            folder.mkdir()
+            batch = make_batch(plan, job.settings.batch, self._seed, _ignored(compiled))
+            torch.save(batch, folder / "batch.pt")
+            blocks = {n: len(v) for n, v in _blocks(compiled).items()}
+            self._make(plan, job, batch, blocks).save(folder / "reference.pt")
+        return folder / "batch.pt", folder / "reference.pt"
+
+    def _make(
+        self, plan: Plan, job: TrainJob, batch: dict[str, torch.Tensor], blocks: dict[str, int]
+    ) -> Reference:
+        return make_reference(
+            plan, job.settings, batch, blocks, seed=self._seed, search_path=job.base_dir
+        )
+
+    def _row(
+        self,
+        compiled: Compiled,
+        layout: Layout,
+        ranks: int,
+        found: Sequence[Finding],
+        seconds: float,
+    ) -> Row:
+        worst = max(found, key=lambda finding: finding.error)
+        first = next((f for f in found if not f.error <= self._bound), None)
+        place = None
+        if first is not None:
+            spans = places_of(compiled.program)
+            span = spans.get(first.name)
+            place = None if span is None else place_text(span)
+        return Row(
+            layout=layout.label,
+            ranks=ranks,
+            worst=f"{worst.kind} {worst.name}",
+            error=worst.error,
+            bound=self._bound,
+            ok=first is None,
+            first=None if first is None else f"{first.kind} {first.name}",
+            place=place,
+            seconds=seconds,
+            message=None,
+        )
+
+    def _failed(self, layout: Layout, ranks: int, message: str, seconds: float) -> Row:
+        return Row(
+            layout=layout.label,
+            ranks=ranks,
+            worst="",
+            error=float("inf"),
+            bound=self._bound,
+            ok=False,
+            first=None,
+            place=None,
+            seconds=seconds,
+            message=message,
+        )
+
+
+def _job(compiled: Compiled, plan: Plan, seed: int) -> TrainJob:
+    settings = replace(train_settings(compiled), seed=seed, init=None, compile=False)
+    folder = base_dir(compiled)
+    return TrainJob(plan=plan, settings=settings, run_dir=folder, base_dir=folder)
+
+
+def _ignored(compiled: Compiled) -> dict[str, int | None]:
+    """By input, the label that a loss leaves out: where the labels are the input itself."""
+    counts = compiled.program.counts.values()
+    return {c.labels.name: c.ignore for c in counts if c.labels is not None and c.labels.name}
+
+
+def _blocks(compiled: Compiled) -> dict[str, tuple[object, ...]]:
+    from giantdsl.passes.describe import block_values
+    from giantdsl.passes.layout import rules_of
+    from giantdsl.planning import parallel_settings
+
+    rules = rules_of(compiled.program, parallel_settings(compiled))
+    return dict(block_values(compiled.program, rules))
