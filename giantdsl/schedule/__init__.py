@@ -1,0 +1,1 @@
+"""Pipeline schedules as data: made, checked, simulated and drawn without a process or a tensor."""
