@@ -6,7 +6,7 @@ log tells the truth.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -15,6 +15,32 @@ from torch.optim import Optimizer
 
 # The paper's epsilon 1: what keeps the mean square away from 0.
 _TINY = 1e-30
+
+
+class Means:
+    """Means over a parameter, of tensors shaped like it; here the tensors are whole.
+
+    Where this rank holds a part only, a subclass takes the other parts into account.
+    """
+
+    def over_last(self, x: Tensor) -> Tensor:
+        """[..., m, n] -> [..., m]"""
+        return x.mean(dim=-1)
+
+    def over_rows(self, x: Tensor) -> Tensor:
+        """[..., m, n] -> [..., n]"""
+        return x.mean(dim=-2)
+
+    def of_row(self, row: Tensor) -> Tensor:
+        """[..., m], what `over_last` gave -> [..., 1]"""
+        return row.mean(dim=-1, keepdim=True)
+
+    def over_all(self, x: Tensor) -> Tensor:
+        """A scalar."""
+        return x.mean()
+
+
+_WHOLE = Means()
 
 
 class Adafactor(Optimizer):
@@ -38,6 +64,7 @@ class Adafactor(Optimizer):
         beta1: float = 0.0,
         weight_decay: float = 0.0,
         scale_by_parameter: bool = True,
+        means: Mapping[Tensor, Means] | None = None,
     ) -> None:
         defaults = {
             "lr": lr,
@@ -49,6 +76,7 @@ class Adafactor(Optimizer):
             "scale_by_parameter": scale_by_parameter,
         }
         super().__init__(params, defaults)
+        self._means = means or {}
 
     def init_state(self, parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
         """The state before the first step, all zeros."""
@@ -72,16 +100,19 @@ class Adafactor(Optimizer):
                 state = self.state[parameter]
                 if not state:
                     state.update(self.init_state(parameter, group))
-                _update(parameter, parameter.grad, state, group)
+                means = self._means.get(parameter, _WHOLE)
+                _update(parameter, parameter.grad, state, group, means)
 
 
-def _update(x: Tensor, gradient: Tensor, state: dict[str, Tensor], group: dict[str, Any]) -> None:
+def _update(
+    x: Tensor, gradient: Tensor, state: dict[str, Tensor], group: dict[str, Any], means: Means
+) -> None:
     state["step"] += 1
     decay = 1.0 - state["step"].item() ** group["power"]
-    update = gradient * _inverse_root(gradient, state, decay)
-    update.div_((_rms(update) / group["threshold"]).clamp_(min=1.0))
+    update = gradient * _inverse_root(gradient, state, decay, means)
+    update.div_((_rms(update, means) / group["threshold"]).clamp_(min=1.0))
     if group["scale_by_parameter"]:
-        update.mul_(_rms(x).clamp_(min=group["eps"]))
+        update.mul_(_rms(x, means).clamp_(min=group["eps"]))
     update.mul_(group["lr"])
     if group["beta1"] > 0:
         update = state["average"].lerp_(update, 1.0 - group["beta1"])
@@ -90,16 +121,16 @@ def _update(x: Tensor, gradient: Tensor, state: dict[str, Tensor], group: dict[s
     x.sub_(update)
 
 
-def _inverse_root(gradient: Tensor, state: dict[str, Tensor], decay: float) -> Tensor:
+def _inverse_root(gradient: Tensor, state: dict[str, Tensor], decay: float, means: Means) -> Tensor:
     """1 / sqrt of the running mean square, from its row and column where it has them."""
     square = gradient.square().add_(_TINY)
     if "square" in state:
         return state["square"].lerp_(square, 1.0 - decay).rsqrt()
-    row = state["row"].lerp_(square.mean(dim=-1), 1.0 - decay)
-    column = state["column"].lerp_(square.mean(dim=-2), 1.0 - decay)
-    scaled_row = (row / row.mean(dim=-1, keepdim=True)).rsqrt_()
+    row = state["row"].lerp_(means.over_last(square), 1.0 - decay)
+    column = state["column"].lerp_(means.over_rows(square), 1.0 - decay)
+    scaled_row = (row / means.of_row(row)).rsqrt_()
     return scaled_row.unsqueeze(-1) * column.rsqrt().unsqueeze(-2)
 
 
-def _rms(tensor: Tensor) -> Tensor:
-    return tensor.square().mean().sqrt()
+def _rms(tensor: Tensor, means: Means) -> Tensor:
+    return means.over_all(tensor.square()).sqrt()

@@ -21,7 +21,7 @@ from giantdsl.errors import SettingsError
 from giantdsl.plan import ParameterInfo, Plan
 from giantdsl.runtime.device import compute_dtype
 from giantdsl.runtime.loader import lower_module
-from giantdsl.train.adafactor import Adafactor
+from giantdsl.train.adafactor import Adafactor, Means
 from giantdsl.train.arguments import flag, number, pair
 
 
@@ -46,10 +46,7 @@ class MasterOptimizer:
         self._lowered = [p for p in pairs if p.live is not p.master]
         for pair_ in self._lowered:
             pair_.live.register_post_accumulate_grad_hook(_move_gradient_to(pair_.master))
-        self._inner = _make_optimizer(kind, _groups(infos, pairs))
-        for group in self._inner.param_groups:
-            for master in group["params"]:
-                self._inner.state[master] = _initial_state(self._inner, master, group)
+        self._inner = make_inner(kind, infos, [p.master for p in pairs])
 
     @property
     def masters(self) -> dict[str, Tensor]:
@@ -67,9 +64,7 @@ class MasterOptimizer:
 
     def step(self, learning_rate: float) -> None:
         """One update. The rate of a parameter is `learning_rate` times its multiplier."""
-        for group in self._inner.param_groups:
-            group["lr"] = learning_rate * group["multiplier"]
-        self._inner.step()
+        update(self._inner, learning_rate)
         self.publish()
 
     @torch.no_grad()
@@ -143,16 +138,45 @@ def _move_gradient_to(master: nn.Parameter) -> Callable[[Tensor], None]:
     return move
 
 
-def _groups(infos: Sequence[ParameterInfo], pairs: Sequence[_Pair]) -> list[dict[str, Any]]:
+def make_inner(
+    kind: Config,
+    infos: Sequence[ParameterInfo],
+    masters: Sequence[nn.Parameter],
+    means: Mapping[Tensor, Means] | None = None,
+) -> Optimizer:
+    """torch's optimizer over masters, `infos` theirs, with its state before the first step.
+
+    A master may be a part of its parameter: `info` is of the whole. `means` are for Adafactor:
+    the parameters of which another rank holds the rest. Raises SettingsError.
+    """
+    inner = _make_optimizer(kind, _groups(infos, masters), means or {})
+    for group in inner.param_groups:
+        for master in group["params"]:
+            inner.state[master] = _initial_state(inner, master, group)
+    return inner
+
+
+def update(inner: Optimizer, learning_rate: float) -> None:
+    """One step. The rate of a parameter is `learning_rate` times its multiplier."""
+    for group in inner.param_groups:
+        group["lr"] = learning_rate * group["multiplier"]
+    inner.step()
+
+
+def _groups(
+    infos: Sequence[ParameterInfo], masters: Sequence[nn.Parameter]
+) -> list[dict[str, Any]]:
     groups: dict[tuple[float, bool, torch.dtype], dict[str, Any]] = {}
-    for info, pair_ in zip(infos, pairs, strict=True):
-        key = (info.lr, info.decay, pair_.master.dtype)
+    for info, master in zip(infos, masters, strict=True):
+        key = (info.lr, info.decay, master.dtype)
         group = groups.setdefault(key, {"params": [], "multiplier": info.lr, "decays": info.decay})
-        group["params"].append(pair_.master)
+        group["params"].append(master)
     return list(groups.values())
 
 
-def _make_optimizer(kind: Config, groups: list[dict[str, Any]]) -> Optimizer:
+def _make_optimizer(
+    kind: Config, groups: list[dict[str, Any]], means: Mapping[Tensor, Means]
+) -> Optimizer:
     decay = number(kind, "decay", 0.0)
     for group in groups:
         group["weight_decay"] = decay if group["decays"] else 0.0
@@ -166,7 +190,7 @@ def _make_optimizer(kind: Config, groups: list[dict[str, Any]]) -> Optimizer:
             raise SettingsError("`sgd(nesterov=true)` needs a `momentum` above 0")
         return SGD(groups, lr=0.0, momentum=momentum, nesterov=nesterov, fused=_can_fuse(groups))
     if kind.name == "adafactor":
-        return Adafactor(groups, lr=0.0, **_adafactor_options(kind))
+        return Adafactor(groups, lr=0.0, means=means, **_adafactor_options(kind))
     raise SettingsError(
         f"`train.optimizer` is `{kind.name}`, which is not one of `adamw`, `adafactor`, `sgd`"
     )
