@@ -1,0 +1,191 @@
+"""Conversions between whole and divided tensors, each with its backward pass.
+
+The pairs are those of Megatron's mappings; which is meant where is decided by the compiler
+(language.md 3.2). A group of one rank does nothing at all.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from giantdsl.runtime.axes import Slices
+from giantdsl.runtime.groups import Group
+
+_NARROW = (torch.float16, torch.bfloat16)
+
+
+def copy_to(x: Tensor, group: Group) -> Tensor:
+    """x, whole; its gradient is summed over the group.
+
+    Megatron's copy_to_tensor_model_parallel_region.
+    """
+    return x if group.size == 1 else _CopyTo.apply(x, group)
+
+
+def reduce_from(x: Tensor, group: Group) -> Tensor:
+    """The sum of all ranks' x; the gradient goes to each as it is.
+
+    Megatron's reduce_from_tensor_model_parallel_region.
+    """
+    return x if group.size == 1 else _ReduceFrom.apply(x, group)
+
+
+def all_gather(x: Tensor, slices: Slices, dim: int) -> Tensor:
+    """All parts along `dim`; the backward pass sums gradients and keeps this rank's part.
+
+    Megatron's gather_from_sequence_parallel_region.
+    """
+    return x if slices.group.size == 1 else _AllGather.apply(x, slices, dim)
+
+
+def gather_whole(x: Tensor, slices: Slices, dim: int) -> Tensor:
+    """All parts along `dim`; gradients are the same on all ranks, and each keeps its part.
+
+    Megatron's gather_from_tensor_model_parallel_region.
+    """
+    return x if slices.group.size == 1 else _GatherWhole.apply(x, slices, dim)
+
+
+def scatter(x: Tensor, slices: Slices, dim: int) -> Tensor:
+    """This rank's part of a whole x; the backward pass gathers the gradient's parts.
+
+    Megatron's scatter_to_sequence_parallel_region.
+    """
+    return x if slices.group.size == 1 else _Scatter.apply(x, slices, dim)
+
+
+def reduce_scatter(x: Tensor, slices: Slices, dim: int) -> Tensor:
+    """This rank's part of the sum of all ranks' x; the backward pass gathers.
+
+    Megatron's reduce_scatter_to_sequence_parallel_region.
+    """
+    return x if slices.group.size == 1 else _ReduceScatter.apply(x, slices, dim)
+
+
+def local(x: Tensor, slices: Slices, dim: int) -> Tensor:
+    """This rank's part of x, without communication: its gradient is zero elsewhere."""
+    return x if slices.group.size == 1 else x.narrow(dim, slices.start, slices.size)
+
+
+# ---- without gradients ---------------------------------------------------------------------
+
+
+def all_reduced(x: Tensor, group: Group) -> Tensor:
+    """A new tensor: the sum over the group. 16-bit floats add up in float32."""
+    wide = x.float() if x.dtype in _NARROW else x.clone(memory_format=torch.contiguous_format)
+    dist.all_reduce(wide, group=group.process_group)
+    return wide.to(x.dtype)
+
+
+def gathered(x: Tensor, slices: Slices, dim: int) -> Tensor:
+    """The parts of all ranks along `dim`, joined in order; the last may be smaller."""
+    dim = dim % x.dim()
+    sizes = [stop - start for start, stop in slices.bounds]
+    most = max(sizes)
+    part = _padded(x, dim, most).movedim(dim, 0).contiguous()
+    is_flag = part.dtype is torch.bool
+    part = part.view(torch.uint8) if is_flag else part
+    whole = part.new_empty((len(sizes) * most, *part.shape[1:]))
+    dist.all_gather_into_tensor(whole, part, group=slices.group.process_group)
+    whole = whole.view(torch.bool) if is_flag else whole
+    if min(sizes) < most:
+        pieces = whole.split(most)
+        whole = torch.cat([piece[:size] for piece, size in zip(pieces, sizes, strict=True)])
+    return whole.movedim(0, dim)
+
+
+def reduce_scattered(x: Tensor, slices: Slices, dim: int) -> Tensor:
+    """This rank's part along `dim` of the sum over the group."""
+    dim = dim % x.dim()
+    sizes = [stop - start for start, stop in slices.bounds]
+    most = max(sizes)
+    rows = x.movedim(dim, 0)
+    if min(sizes) < most:
+        rows = torch.cat([_padded(part, 0, most) for part in rows.split(sizes)])
+    wide = rows.float() if x.dtype in _NARROW else rows
+    wide = wide.contiguous()
+    own = wide.new_empty((most, *wide.shape[1:]))
+    dist.reduce_scatter_tensor(own, wide, group=slices.group.process_group)
+    return own[: slices.size].to(x.dtype).movedim(0, dim)
+
+
+def _padded(x: Tensor, dim: int, size: int) -> Tensor:
+    lacking = size - x.size(dim)
+    if lacking == 0:
+        return x
+    shape = list(x.shape)
+    shape[dim] = lacking
+    return torch.cat([x, x.new_zeros(shape)], dim)
+
+
+# ---- with gradients ------------------------------------------------------------------------
+
+
+class _CopyTo(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: Group) -> Tensor:
+        ctx.group = group
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return all_reduced(gradients[0], ctx.group), None
+
+
+class _ReduceFrom(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: Group) -> Tensor:
+        return all_reduced(x, group)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return gradients[0], None
+
+
+class _AllGather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, slices: Slices, dim: int) -> Tensor:
+        ctx.place = slices, dim
+        return gathered(x, slices, dim)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return reduce_scattered(gradients[0], *ctx.place), None, None
+
+
+class _GatherWhole(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, slices: Slices, dim: int) -> Tensor:
+        ctx.place = slices, dim
+        return gathered(x, slices, dim)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        slices, dim = ctx.place
+        return gradients[0].narrow(dim, slices.start, slices.size), None, None
+
+
+class _Scatter(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, slices: Slices, dim: int) -> Tensor:
+        ctx.place = slices, dim
+        return x.narrow(dim, slices.start, slices.size).contiguous()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return gathered(gradients[0], *ctx.place), None, None
+
+
+class _ReduceScatter(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, slices: Slices, dim: int) -> Tensor:
+        ctx.place = slices, dim
+        return reduce_scattered(x, slices, dim)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return gathered(gradients[0], *ctx.place), None, None
