@@ -205,22 +205,25 @@ class ForwardWriter:
             dict.fromkeys(m for body in loop.bodies for m in member_names(body.statements))
         )
         if loop.shared:
-            scope.write(f"for {index if loop.site else '_'} in range({loop.count}):")
+            counted = loop.site is not None
+            scope.write(
+                f"for {index} in {_range(loop)}:" if counted else f"for _ in range({loop.count}):"
+            )
         elif len(members) == 1 and not many:
             layer = scope.new_name("layer")
             source = scope.member(members[0])
+            layers = f"{source}.values()" if loop.first else source
+            start = f", {loop.first}" if loop.first else ""
             counted = loop.site is not None
             scope.write(
-                f"for {index}, {layer} in enumerate({source}):"
+                f"for {index}, {layer} in enumerate({layers}{start}):"
                 if counted
-                else f"for {layer} in {source}:"
+                else f"for {layer} in {layers}:"
             )
             scope.members = {**scope.members, members[0]: layer}
         else:
-            scope.write(f"for {index} in range({loop.count}):")
-            inside = {m: f"{scope.member(m)}[{index}]" for m in members}
-            if many:
-                inside = {m: _at(loop, m, scope.member(m), index) for m in members}
+            scope.write(f"for {index} in {_range(loop)}:")
+            inside = {m: _at(loop, m, scope.member(m), index) for m in members}
             scope.members = {**scope.members, **inside}
         if loop.site is not None:
             noise = f"noise_{index}"
@@ -279,19 +282,24 @@ def _call_shape(body: Body) -> object:
     return call.member, inputs, yields, losses, call.function.draws, call.site
 
 
+def _range(loop: Repeat) -> str:
+    start = f"{loop.first}, " if loop.first else ""
+    return f"range({start}{loop.indices.stop})"
+
+
 def _condition(loop: Repeat, k: int, many: int, index: str) -> str:
     """`if i % 2 == 0:`, `elif i in (1, 5):`, `else:`."""
     if k == many - 1:
         return "else:"
     word = "if" if k == 0 else "elif"
-    where = [i for i, variant in enumerate(loop.pattern) if variant == k]
+    where = [i for i, v in zip(loop.indices, loop.pattern, strict=True) if v == k]
     for period in range(2, 9):
         if (
-            where == list(range(where[0], loop.count, period))
+            where == list(range(where[0], loop.indices.stop, period))
             and len(where) > 1
-            and where[0] < period
+            and where[0] < loop.first + period
         ):
-            return f"{word} {index} % {period} == {where[0]}:"
+            return f"{word} {index} % {period} == {where[0] % period}:"
     return (
         f"{word} {index} == {where[0]}:"
         if len(where) == 1
@@ -301,7 +309,7 @@ def _condition(loop: Repeat, k: int, many: int, index: str) -> str:
 
 def _at(loop: Repeat, member: str, source: str, index: str) -> str:
     """A layer of a loop by index; one that some iterations lack is in a dictionary."""
-    everywhere = all(
+    everywhere = loop.first == 0 and all(
         member in member_names(loop.bodies[variant].statements) for variant in set(loop.pattern)
     )
     return f"{source}[{index}]" if everywhere else f"{source}[str({index})]"

@@ -47,8 +47,9 @@ def aligned(x: Code, have: Sequence[str], want: Sequence[str]) -> Code:
 def parameter(scope: Scope, use: WeightUse) -> str:
     """Where a weight is found: `self.q.weight`."""
     weight = use.weight
-    steps = "".join("." + step + "".join(f"[{i}]" for i in at) for step, at in use.path)
-    owner = f"self{steps}.{weight.member}" if use.path else scope.member(weight.member)
+    names = [step + "".join(f"[{i}]" for i in at) for step, at in use.path]
+    first, *rest = [*names, weight.member]
+    owner = ".".join([scope.member(first), *rest])
     text = f"{owner}.{weight.leaf}" if weight.leaf else owner
     for mesh_axis in use.copied:
         text = f"copy_to({text}, {scope.group(mesh_axis)})"

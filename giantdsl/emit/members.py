@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from giantdsl.emit.held import Held
-from giantdsl.ir.nodes import Call, Function, Op, Program, Repeat, Statement, Weight
+from giantdsl.ir.nodes import Call, Function, Hold, Op, Program, Repeat, Statement, Weight
 from giantdsl.ir.parameters import extent
 
 Index = tuple[int, ...]
@@ -16,14 +16,16 @@ _INDEX_NAMES = "ijklmnop"
 
 @dataclass(slots=True)
 class Member:
-    """An attribute. `counts` are the loops around it; `makers` its constructor at each index.
+    """An attribute. `counts` are where the loops around it end, `makers` its constructor by index.
 
-    `weights` are its own parameters, empty for a block.
+    `weights` are its own parameters, empty for a block. `holds` are those of layers on other
+    stages, where it is nothing but their place.
     """
 
     counts: Index
     makers: dict[Index, str] = field(default_factory=dict)
     weights: tuple[Weight, ...] = ()
+    holds: tuple[Hold, ...] = ()
 
 
 def member_names(statements: Sequence[Statement]) -> list[str]:
@@ -64,11 +66,34 @@ def collect_members(
         if loop.shared:
             visit(loop.bodies[0].statements, counts, at)
             return
-        for i, variant in enumerate(loop.pattern):
-            visit(loop.bodies[variant].statements, (*counts, loop.count), (*at, i))
+        for i, variant in zip(loop.indices, loop.pattern, strict=True):
+            visit(loop.bodies[variant].statements, (*counts, loop.indices.stop), (*at, i))
 
+    for name, holds in _holds_by_member(function).items():
+        found[name] = Member((), {(): _holder(program, holds, 0, held)}, holds=tuple(holds))
     visit(function.statements, (), ())
     return found
+
+
+def _holds_by_member(function: Function) -> dict[str, list[Hold]]:
+    found: dict[str, list[Hold]] = {}
+    for hold in function.holds:
+        found.setdefault((*hold.path, hold.weight.member)[0], []).append(hold)
+    return found
+
+
+def _holder(program: Program, holds: Sequence[Hold], depth: int, held: Held) -> str:
+    """What keeps weights of layers on other stages under their names: dictionaries in dictionaries."""
+    inner: dict[str, list[Hold]] = {}
+    for hold in holds:
+        steps = (*hold.path, hold.weight.member, *([hold.weight.leaf] if hold.weight.leaf else []))
+        if len(steps) == depth + 1:
+            return f"nn.Parameter(torch.empty({shape_text(program, hold.weight, held)}))"
+        inner.setdefault(steps[depth + 1], []).append(hold)
+    items = {name: _holder(program, under, depth + 1, held) for name, under in inner.items()}
+    parameters = next(iter(items.values())).startswith("nn.Parameter(")
+    kind = "nn.ParameterDict" if parameters else "nn.ModuleDict"
+    return f"{kind}({{{', '.join(f'{chr(34)}{n}{chr(34)}: {item}' for n, item in items.items())}}})"
 
 
 def _layer(program: Program, op: Op, own: tuple[Weight, ...], held: Held) -> str:
@@ -144,6 +169,11 @@ def _dictionary(items: Sequence[str | None]) -> str:
     made = {i: item for i, item in enumerate(items) if item is not None}
     first = next(iter(made.values()))
     kind = "nn.ParameterDict" if first.startswith("nn.Parameter(") else "nn.ModuleDict"
+    run = range(min(made), max(made) + 1)
+    if len(run) == len(made) > 1:
+        rule = _rule(made)
+        if rule is not None:
+            return f"{kind}({{str(i): {rule} for i in range({run.start}, {run.stop})}})"
     if len(set(made.values())) == 1 and len(made) > 2:
         return f"{kind}({{str(i): {first} for i in {tuple(made)}}})"
     return f"{kind}({{{', '.join(f'{chr(34)}{i}{chr(34)}: {item}' for i, item in made.items())}}})"
@@ -152,21 +182,31 @@ def _dictionary(items: Sequence[str | None]) -> str:
 def _varied(items: Sequence[str]) -> str:
     """A list whose items differ: by a rule of the index if there is one."""
     kind = _list_kind(items[0])
-    count = len(items)
-    kinds = list(dict.fromkeys(items))
-    for period in range(2, min(count, 9)):
-        if all(items[i] == items[i % period] for i in range(count)):
-            if period == 2:
-                return f"{kind}({items[0]} if i % 2 == 0 else {items[1]} for i in range({count}))"
-            if len(kinds) == 2 and list(items[:period]).count(kinds[0]) == 1:
-                test = f"i % {period} == 0"
-                return f"{kind}({kinds[0]} if {test} else {kinds[1]} for i in range({count}))"
-    if len(kinds) == 2:
-        for rare, common in (kinds, kinds[::-1]):
-            if items.count(rare) == 1:
-                test = f"i == {items.index(rare)}"
-                return f"{kind}({rare} if {test} else {common} for i in range({count}))"
+    rule = _rule(dict(enumerate(items)))
+    if rule is not None:
+        return f"{kind}({rule} for i in range({len(items)}))"
     return f"{kind}([{', '.join(items)}])"
+
+
+def _rule(items: Mapping[int, str]) -> str | None:
+    """An expression of `i` for the items of neighbouring indices; None if there is no short one."""
+    kinds = list(dict.fromkeys(items.values()))
+    if len(kinds) == 1:
+        return kinds[0]
+    if len(kinds) > 2:
+        return None
+    for period in range(2, min(len(items), 9)):
+        for rare, common in (kinds, kinds[::-1]):
+            where = [i for i, item in items.items() if item == rare]
+            at = {i % period for i in where}
+            regular = all((i % period in at) == (item == rare) for i, item in items.items())
+            if len(at) == 1 < len(where) and regular:
+                return f"{rare} if i % {period} == {at.pop()} else {common}"
+    for rare, common in (kinds, kinds[::-1]):
+        where = [i for i, item in items.items() if item == rare]
+        if len(where) == 1:
+            return f"{rare} if i == {where[0]} else {common}"
+    return None
 
 
 def init_lines(program: Program, members: dict[str, Member], is_top: bool, held: Held) -> list[str]:
@@ -179,7 +219,10 @@ def init_lines(program: Program, members: dict[str, Member], is_top: bool, held:
             items = f"{path}.items()" if _is_sparse(member, depth) else f"enumerate({path})"
             lines.append(f"{indent}for {index}, {layer} in {items}:")
             path, logical, indent = layer, f"{logical}.{{{index}}}", indent + "    "
-        if not member.weights:
+        for hold in member.holds:
+            inner = ".".join((*hold.path, hold.weight.member))
+            lines.append(_init(program, hold.weight, f"self.{inner}", inner, held))
+        if not member.weights and not member.holds:
             lines.append(f"{indent}{path}.init_weights(seed, {_text(logical)})")
         for weight in member.weights:
             lines.append(indent + _init(program, weight, path, logical, held))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from giantdsl.ir.nodes import Call, Function, Op, Program, Repeat, Statement
 from giantdsl.ir.types import AxisKind, base_axis
@@ -15,6 +15,11 @@ def count_flops(program: Program) -> int:
     Sequences have their declared lengths; a causal mask does not make attention cheaper here.
     An expert layer counts the tokens that are sent to it, k of each. Loops are not expanded.
     """
+    return flops_counter(program)(program.forward.statements)
+
+
+def flops_counter(program: Program) -> Callable[[Sequence[Statement]], int]:
+    """What counts statements of the program as `count_flops` does."""
     memo: dict[int, int] = {}
     choices = _choices(program)
 
@@ -35,7 +40,7 @@ def count_flops(program: Program) -> int:
                 total += sum(each[variant] for variant in statement.pattern)
         return total
 
-    return of_function(program.forward)
+    return of_statements
 
 
 def _choices(program: Program) -> int:

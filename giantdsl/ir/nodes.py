@@ -81,6 +81,19 @@ class WeightUse:
     copied: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A weight of a layer on another stage, kept because layers here are tied to it.
+
+    `symbol` is the function that owns it in the whole program, "" for `forward`; `path` leads
+    there from `forward`, by members.
+    """
+
+    weight: Weight
+    symbol: str
+    path: tuple[str, ...] = ()
+
+
 @dataclass(eq=False, slots=True)
 class Op:
     """One operation of `sema/primitives.py`.
@@ -148,7 +161,8 @@ class Repeat:
 
     Iteration i runs `bodies[pattern[i]]`: one body unless something depends on the index.
     `inits` enter the first iteration, `results` leave the last. `losses` are (name, sum over
-    all iterations). `every` > 0: a stage boundary after each `every`-th iteration.
+    all iterations). `every` > 0: a stage boundary after each `every`-th iteration. `first` is the
+    index of the first iteration: above 0 where a stage runs a later part of a loop.
     """
 
     index: str
@@ -162,6 +176,11 @@ class Repeat:
     every: int
     span: Span
     site: int | None = None
+    first: int = 0
+
+    @property
+    def indices(self) -> range:
+        return range(self.first, self.first + self.count)
 
 
 Statement = Op | Call | Repeat | StageMark
@@ -174,6 +193,7 @@ class Function:
     `symbol` is unique in the program and good as a class name. `optional` marks parameters
     that may be None in some call; `loss_only` those (by position) that nothing but losses needs.
     `static` are the compile-time arguments by name. `weights` are its own, in order of use.
+    `holds` are those of other stages that it is tied to: only in `forward` of a stage's program.
     """
 
     name: str
@@ -190,6 +210,7 @@ class Function:
     per: tuple[str, ...]
     draws: bool
     span: Span
+    holds: tuple[Hold, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

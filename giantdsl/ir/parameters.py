@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from giantdsl.ir.nodes import Call, Function, Op, Program, Repeat, Statement, Weight
+from giantdsl.ir.nodes import Call, Function, Hold, Op, Program, Repeat, Statement, Weight
 from giantdsl.ir.types import base_axis
 
 
@@ -47,7 +48,8 @@ def _is_square(weight: Weight) -> bool:
 def iter_parameters(program: Program) -> Iterator[Parameter]:
     """Every owned parameter once, in order of use in the plain module. Loops are expanded here."""
     shapes: dict[int, tuple[int, ...]] = {}
-    for name, weight in _walk(program.forward, ""):
+    held = ((_held_name(hold), hold.weight) for hold in program.forward.holds)
+    for name, weight in itertools.chain(held, _walk(program.forward, "")):
         shape = shapes.get(id(weight))
         if shape is None:
             shape = shapes[id(weight)] = stored_shape(program, weight)
@@ -56,6 +58,16 @@ def iter_parameters(program: Program) -> Iterator[Parameter]:
 
 def count_parameters(program: Program) -> int:
     """Number of logical elements, ties counted once; does not expand loops."""
+    held = sum(_elements(program, hold.weight) for hold in program.forward.holds)
+    return held + parameter_counter(program)(program.forward.statements)
+
+
+def _elements(program: Program, weight: Weight) -> int:
+    return math.prod(extent(program, axis) for axis in weight.axes)
+
+
+def parameter_counter(program: Program) -> Callable[[Sequence[Statement]], int]:
+    """What counts the elements that statements of the program own."""
     counts: dict[int, int] = {}
 
     def of_function(function: Function) -> int:
@@ -63,13 +75,13 @@ def count_parameters(program: Program) -> int:
             counts[id(function)] = of_statements(function.statements)
         return counts[id(function)]
 
-    def of_statements(statements: list[Statement]) -> int:
+    def of_statements(statements: Sequence[Statement]) -> int:
         return sum(of_statement(s) for s in statements)
 
     def of_statement(statement: Statement) -> int:
         if isinstance(statement, Op):
             owned = (use.weight for use in statement.weights if not use.tied)
-            return sum(math.prod(extent(program, a) for a in w.axes) for w in owned)
+            return sum(_elements(program, weight) for weight in owned)
         if isinstance(statement, Call):
             return of_function(statement.function)
         if isinstance(statement, Repeat):
@@ -79,7 +91,11 @@ def count_parameters(program: Program) -> int:
             return sum(each[variant] for variant in statement.pattern)
         return 0
 
-    return of_function(program.forward)
+    return of_statements
+
+
+def _held_name(hold: Hold) -> str:
+    return join(*hold.path, hold.weight.member, hold.weight.leaf)
 
 
 def join(*parts: str) -> str:
@@ -105,6 +121,6 @@ def _walk_statements(
             if statement.shared:
                 yield from _walk_statements(statement.bodies[0].statements, prefix, index)
                 continue
-            for i, variant in enumerate(statement.pattern):
+            for i, variant in zip(statement.indices, statement.pattern, strict=True):
                 inner = join(index, str(i))
                 yield from _walk_statements(statement.bodies[variant].statements, prefix, inner)

@@ -10,6 +10,8 @@
 
 A value is written where it is defined with its type, `%name.number`; numbers count per function;
 `%x.3 as skip` has a second name.
+A loop that runs the later part of its iterations says `first 4`. A function begins with the weights
+of other stages that it holds, `hold @tok.weight: [vocab -> d] normal(0.02) of Other via decoder`.
 A weight is written where its owner uses it, `@member.leaf`, `#2` behind the second of a name;
 `tied @Other/tok.weight via decoder.attention` is another layer's. `; 9` is a line of the spec. Of a
 span the text keeps the line. `text_parser.py` reads it back.
@@ -27,6 +29,7 @@ from giantdsl.ir.nodes import (
     Call,
     Count,
     Function,
+    Hold,
     Op,
     Program,
     Repeat,
@@ -130,11 +133,12 @@ class _Writer:
 
     def _name_weights(self, function: Function) -> None:
         seen: dict[str, int] = {}
+        owned = [hold.weight for hold in function.holds]
         for statement in statements_of(function):
-            for use in statement.weights if isinstance(statement, Op) else ():
-                if use.tied or id(use.weight) in self._weights:
-                    continue
-                weight = use.weight
+            uses = statement.weights if isinstance(statement, Op) else ()
+            owned += [use.weight for use in uses if not use.tied]
+        for weight in owned:
+            if id(weight) not in self._weights:
                 name = f"@{weight.member}.{weight.leaf}" if weight.leaf else f"@{weight.member}"
                 seen[name] = seen.get(name, 0) + 1
                 name += f"#{seen[name]}" if seen[name] > 1 else ""
@@ -156,9 +160,18 @@ class _Writer:
             f"function {function.symbol} {_quoted(function.name)} ({', '.join(params)})"
             f"{facts} {{{self._line(function.span)}"
         )
+        for hold in function.holds:
+            yield f"  {self._hold(hold)}"
         yield from self._statements(function.statements, "  ")
         yield f"  return {self._ends(function.results, function.losses)}"
         yield "}"
+
+    def _hold(self, hold: Hold) -> str:
+        function, name = self._weights[id(hold.weight)]
+        where = "" if function is self._function else f"{function.symbol}/"
+        of = f" of {hold.symbol}" if hold.symbol else ""
+        via = f" via {'.'.join(hold.path)}" if hold.path else ""
+        return f"hold @{where}{name[1:]}: {_weight(hold.weight)}{of}{via}"
 
     def _param(self, function: Function, i: int) -> str:
         flags = " optional" if i in function.optional else ""
@@ -219,6 +232,7 @@ class _Writer:
     def _repeat(self, loop: Repeat, indent: str) -> Iterator[str]:
         inits = f"({', '.join(self._values[id(v)] for v in loop.inits)})"
         facts = f" index {loop.index}" if loop.index else ""
+        facts += f" first {loop.first}" if loop.first else ""
         facts += " shared" if loop.shared else ""
         facts += f" every {loop.every}" if loop.every else ""
         runs = [f"{variant}*{len([*same])}" for variant, same in groupby(loop.pattern)]

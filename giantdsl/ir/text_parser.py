@@ -13,6 +13,7 @@ from giantdsl.ir.nodes import (
     Count,
     Extern,
     Function,
+    Hold,
     Init,
     Op,
     Program,
@@ -147,6 +148,9 @@ class _Reader(Tokens):
         self.expect("{")
         self.end_line()
         self._symbol = symbol
+        holds: list[Hold] = []
+        while self.accept("hold"):
+            holds.append(self._hold(span))
         statements = self._statements("return")
         results, losses = self._ends()
         self.expect("}")
@@ -165,9 +169,25 @@ class _Reader(Tokens):
             per=per,
             draws=draws,
             span=span,
+            holds=tuple(holds),
         )
         self._functions[symbol] = function
         return function
+
+    def _hold(self, span: Span) -> Hold:
+        name = self.take("weight", "`@layer.weight`")[1:]
+        key = name if "/" in name else f"{self._symbol}/{name}"
+        self.expect(":")
+        weight = self._weight(f"@{name.rpartition('/')[2]}", span)
+        # A weight that a function here owns too was read there.
+        weight = self._weights.setdefault(key, weight)
+        symbol = self.word("a function") if self.accept("of") else ""
+        path: list[str] = []
+        if self.accept("via"):
+            path.append(self.word("a layer"))
+            while self.accept("."):
+                path.append(self.word("a layer"))
+        return Hold(weight, symbol, tuple(path))
 
     def _ends(self) -> tuple[tuple[Value, ...], tuple[tuple[str, Value], ...]]:
         values = self.listed("(", ")", self._use_value)
@@ -246,6 +266,7 @@ class _Reader(Tokens):
         self.expect("from")
         inits = self.listed("(", ")", self._use_value)
         index = self.word() if self.accept("index") else ""
+        first = self.whole() if self.accept("first") else 0
         shared = self.accept("shared")
         every = self.whole() if self.accept("every") else 0
         self.expect("pattern")
@@ -273,6 +294,7 @@ class _Reader(Tokens):
             every,
             span,
             site,
+            first,
         )
 
     def _run(self) -> tuple[int, ...]:

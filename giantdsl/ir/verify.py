@@ -72,6 +72,7 @@ class _Verifier:
         if not function.optional | function.loss_only <= set(positions):
             self._fail("optional or loss_only names a parameter that is not there")
         self._check_ownership(function)
+        self._check_holds(function)
         self._check_statements(function.statements, scope)
         self._use(function.results, scope, "a result")
         self._check_losses(function.losses, scope)
@@ -94,6 +95,21 @@ class _Verifier:
                 self._check_weight(weight, statement)
         if [id(w) for w in owned] != [id(w) for w in function.weights]:
             self._fail("its list of weights is not what its statements own")
+
+    def _check_holds(self, function: Function) -> None:
+        """Weights of other stages: in `forward` only, where nothing here has their name."""
+        if function.holds and function is not self._program.forward:
+            self._fail("a weight of another stage is held outside `forward`")
+        members = {s.member for s in statements_of(function) if isinstance(s, Call)}
+        members |= {weight.member for weight in function.weights}
+        names = [(hold.path, hold.weight.member, hold.weight.leaf) for hold in function.holds]
+        for path, member, _ in names:
+            if (*path, member)[0] in members:
+                self._fail(
+                    f"{'.'.join((*path, member))} is held, but there is a layer of that name"
+                )
+        if len(set(names)) != len(names):
+            self._fail("a weight is held twice")
 
     def _check_weight(self, weight: Weight, statement: Statement) -> None:
         per, out, into = weight.per, weight.out_axes, weight.in_axes
@@ -199,6 +215,10 @@ class _Verifier:
 
     def _check_tie(self, use: WeightUse, op: Op) -> None:
         function = self._function
+        path = tuple(member for member, _ in use.path)
+        holds = function.holds if function else ()
+        if any(hold.weight is use.weight and hold.path == path for hold in holds):
+            return
         for member, _ in use.path:
             calls = (s for s in statements_of(function) if isinstance(s, Call)) if function else ()
             function = next((c.function for c in calls if c.member == member), None)
@@ -233,6 +253,8 @@ class _Verifier:
             self._fail(f"pattern {loop.pattern} of {len(loop.bodies)} bodies", loop)
         if loop.shared and len(loop.bodies) > 1:
             self._fail("a shared loop with several bodies", loop)
+        if loop.first < 0:
+            self._fail(f"a loop from {loop.first} on", loop)
         if loop.every < 0 or (loop.every and self._function is not self._program.forward):
             self._fail(f"every is {loop.every}", loop)
         carried = [_bare(v.type) for v in loop.inits]

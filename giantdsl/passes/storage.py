@@ -34,9 +34,7 @@ class WeightLayout:
         return next((a for a, m in self.split if m == mesh_axis), None)
 
 
-def use_split(
-    op: Op, use: WeightUse, mesh_axis: str, rules: Rules, program: Program
-) -> str | None:
+def use_split(op: Op, use: WeightUse, mesh_axis: str, rules: Rules, program: Program) -> str | None:
     """Along what the use of a weight is divided; a bias joins the finished result."""
     if op.kind == "linear" and use.role == "bias":
         if rules.sizes[mesh_axis] == 1:
@@ -66,7 +64,8 @@ def weight_key(symbol: str, weight: Weight) -> Key:
 
 def owners_of(program: Program) -> dict[int, Key]:
     """By id of each weight of a program, its key."""
-    return {
+    held = {id(h.weight): weight_key(h.symbol, h.weight) for h in program.forward.holds}
+    return held | {
         id(use.weight): weight_key(symbol, use.weight)
         for symbol, _, use in _uses(program)
         if not use.tied
