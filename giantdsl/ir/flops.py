@@ -21,7 +21,7 @@ def count_flops(program: Program) -> int:
 def flops_counter(program: Program) -> Callable[[Sequence[Statement]], int]:
     """What counts statements of the program as `count_flops` does."""
     memo: dict[int, int] = {}
-    choices = _choices(program)
+    choices = token_choices(program)
 
     def of_function(function: Function) -> int:
         if id(function) not in memo:
@@ -32,7 +32,7 @@ def flops_counter(program: Program) -> Callable[[Sequence[Statement]], int]:
         total = 0
         for statement in statements:
             if isinstance(statement, Op):
-                total += _op_flops(program, statement, choices)
+                total += op_flops(program, statement, choices)
             elif isinstance(statement, Call):
                 total += of_function(statement.function)
             elif isinstance(statement, Repeat):
@@ -43,7 +43,7 @@ def flops_counter(program: Program) -> Callable[[Sequence[Statement]], int]:
     return of_statements
 
 
-def _choices(program: Program) -> int:
+def token_choices(program: Program) -> int:
     """Token-expert pairs of a sample in the ragged axes: tokens times the k of `topk`."""
     for function in program.functions:
         for statement in function.statements:
@@ -60,7 +60,7 @@ def _size(program: Program, axes: Sequence[str]) -> int:
     return math.prod(size for size in sizes if size is not None)
 
 
-def _op_flops(program: Program, op: Op, choices: int) -> int:
+def op_flops(program: Program, op: Op, choices: int) -> int:
     if op.kind == "linear":
         use = op.weight("weight")
         assert use is not None

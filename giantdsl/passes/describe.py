@@ -53,7 +53,7 @@ def _layers(
             yield name, statement.function
             yield from _layers(statement.function.statements, name, "")
         elif isinstance(statement, Repeat) and not statement.shared:
-            for i, variant in enumerate(statement.pattern, getattr(statement, "first", 0)):
+            for i, variant in enumerate(statement.pattern, statement.first):
                 body = statement.bodies[variant]
                 yield from _layers(body.statements, prefix, join(index, str(i)))
 

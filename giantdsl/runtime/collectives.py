@@ -16,6 +16,9 @@ from giantdsl.runtime.axes import Slices
 from giantdsl.runtime.groups import Group
 
 _NARROW = (torch.float16, torch.bfloat16)
+# torch 2.13 has new names for these and warns of the old ones.
+_all_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
+_reduce_scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
 
 
 def copy_to(x: Tensor, group: Group) -> Tensor:
@@ -90,7 +93,7 @@ def gathered(x: Tensor, slices: Slices, dim: int) -> Tensor:
     is_flag = part.dtype is torch.bool
     part = part.view(torch.uint8) if is_flag else part
     whole = part.new_empty((len(sizes) * most, *part.shape[1:]))
-    dist.all_gather_into_tensor(whole, part, group=slices.group.process_group)
+    _all_gather(whole, part, group=slices.group.process_group)
     whole = whole.view(torch.bool) if is_flag else whole
     if min(sizes) < most:
         pieces = whole.split(most)
@@ -109,7 +112,7 @@ def reduce_scattered(x: Tensor, slices: Slices, dim: int) -> Tensor:
     wide = rows.float() if x.dtype in _NARROW else rows
     wide = wide.contiguous()
     own = wide.new_empty((most, *wide.shape[1:]))
-    dist.reduce_scatter_tensor(own, wide, group=slices.group.process_group)
+    _reduce_scatter(own, wide, group=slices.group.process_group)
     return own[: slices.size].to(x.dtype).movedim(0, dim)
 
 

@@ -56,7 +56,10 @@ class ShardRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelSettings:
-    """The `parallel` section. A size of 0 means `auto`."""
+    """The `parallel` section. A size of 0 means `auto`.
+
+    `stages` is None where nothing is said: the marks of the spec then, if there are any.
+    """
 
     dp: int = 1
     tp: int = 1
@@ -65,7 +68,7 @@ class ParallelSettings:
     ep: int = 1
     zero: int = 0
     schedule: Config = field(default_factory=lambda: Config("1f1b"))
-    stages: Attr = field(default_factory=lambda: Config("auto"))
+    stages: Attr = None
     recompute: tuple[str, ...] = ()
     order: tuple[str, ...] = ("pp", "dp", "cp", "ep", "tp")
     nodes: int | None = None

@@ -23,7 +23,7 @@ def _layers(statements: Sequence[Statement], prefix: str, index: str) -> Iterato
             yield name, statement.span
             yield from _layers(statement.function.statements, name, "")
         elif isinstance(statement, Repeat) and statement.bodies:
-            for i, variant in enumerate(statement.pattern):
+            for i, variant in enumerate(statement.pattern, statement.first):
                 inner = index if statement.shared else join(index, str(i))
                 yield from _layers(statement.bodies[variant].statements, prefix, inner)
 

@@ -132,7 +132,7 @@ class _DividedSoftmax(torch.autograd.Function):
         softmax, place, inside = ctx.saved_tensors
         given = softmax.clone()
         if given.size(-1):
-            hit = (inside * (1 - ctx.smooth)).to(given.dtype).unsqueeze(-1)
+            hit = (inside.to(given.dtype) * (1 - ctx.smooth)).unsqueeze(-1)
             given.scatter_add_(-1, place.unsqueeze(-1), -hit)
         if ctx.smooth:
             given.sub_(ctx.smooth / ctx.whole)
