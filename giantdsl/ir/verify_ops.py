@@ -90,7 +90,7 @@ def check_op(program: Program, op: Op) -> Problem:
     wanted = num_inputs + (len(extras) if isinstance(extras, tuple) else 0)
     if num_inputs >= 0:
         view.want(len(op.inputs) == wanted, f"{len(op.inputs)} inputs, not {wanted}")
-    if op.kind not in ("extern", "hold"):
+    if op.kind != "extern":
         view.want(len(op.results) == 1, f"{len(op.results)} results")
     found = op.results[0].type.dtype if op.results else "nothing"
     if out_dtype:
@@ -368,10 +368,6 @@ def _conversion(v: View) -> None:
     _keeps_dtype(v)
 
 
-def _hold(v: View) -> None:
-    v.want(not v.op.results and len(v.op.weights) == 1, "it holds one weight and computes nothing")
-
-
 _GATHERS = ("all_gather", "gather_whole", "scatter", "reduce_scatter", "local")
 _CONVERSIONS = ("copy_to", "reduce_from", *_GATHERS)
 _UNARY = ("gelu", "gelu_tanh", "silu", "relu", "tanh", "sigmoid", "exp", "log", "sqrt")
@@ -409,6 +405,5 @@ _RULES: dict[str, tuple[int, str, Callable[[View], None]]] = {
     "z_loss": (1, FLOAT, _z_loss),
     "mse": (2, FLOAT, _mse),
     "extern": (-1, "", _extern),
-    "hold": (0, "", _hold),
     **dict.fromkeys(_CONVERSIONS, (1, "", _conversion)),
 }

@@ -9,7 +9,7 @@ from giantdsl.diagnostics import Diagnostic, Label, Severity, Sink, nearest
 from giantdsl.ir.nodes import Op, Program, Repeat, StageMark, statements_of
 from giantdsl.ir.types import AxisKind, base_axis
 from giantdsl.passes.layout import MESH_AXES, Rules, rules_of
-from giantdsl.passes.stages import count_stages, num_units, uses_marks
+from giantdsl.passes.stages import count_stages, marked_stages, num_units
 from giantdsl.settings.origins import Origins
 from giantdsl.settings.values import ParallelSettings, Settings
 from giantdsl.source import Span
@@ -390,7 +390,7 @@ class _Checker:
             message = f"pp = {pp}, but there are only {units} layers to place"
             help = "use at most one pipeline rank per layer"
             self.add("G405", message, label.span, "more ranks than layers", help)
-        elif found > units and label and not uses_marks(self.program, self.parallel):
+        elif found > units and label and marked_stages(self.program) <= 1:
             message = f"{found} stages, but there are only {units} layers to place"
             help = f"pp = {pp} has at most {units // pp} chunks a rank here"
             self.add("G405", message, label.span, f"{found // pp} stages on each rank", help)
