@@ -25,13 +25,13 @@ class Placement:
 
 def place_statements(program: Program, parallel: ParallelSettings) -> Placement:
     """The plan's own counts, else the marks, else stages that are balanced."""
-    wanted = wanted_stages(parallel)
     if isinstance(parallel.stages, tuple):
         return _by_counts(program, [int(str(count)) for count in parallel.stages])
+    if uses_marks(program, parallel):
+        return _by_marks(program)
+    wanted = wanted_stages(parallel)
     if wanted == 1:
         return _by_counts(program, [num_units(program)])
-    if parallel.stages is None and marked_stages(program) > 1:
-        return _by_marks(program)
     assert wanted <= num_units(program), "G405 is found before"
     costs = unit_costs(program, _balanced_by(parallel))
     return _by_counts(program, partition_stages(costs, wanted))
@@ -59,9 +59,13 @@ def count_stages(program: Program, parallel: ParallelSettings | None) -> int:
         return 1
     if isinstance(parallel.stages, tuple):
         return len(parallel.stages)
-    wanted = wanted_stages(parallel)
-    marked = marked_stages(program) if parallel.stages is None and wanted > 1 else 1
-    return marked if marked > 1 else wanted
+    return marked_stages(program) if uses_marks(program, parallel) else wanted_stages(parallel)
+
+
+def uses_marks(program: Program, parallel: ParallelSettings) -> bool:
+    """Whether the marks in `forward` decide: the plan is silent, and there is something to cut."""
+    is_cut = parallel.stages is None and wanted_stages(parallel) > 1
+    return is_cut and marked_stages(program) > 1
 
 
 def num_units(program: Program) -> int:
