@@ -5,7 +5,7 @@ torch is imported only by what needs it, so that a wrong spec is reported at onc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,34 +13,13 @@ from giantdsl.attrs import Config
 from giantdsl.driver import Compiled, make_plan
 from giantdsl.errors import SettingsError
 from giantdsl.resolved import resolved_text
-from giantdsl.settings.values import ParallelSettings, TrainSettings
+from giantdsl.settings.values import TrainSettings
 
 if TYPE_CHECKING:
     from rich.console import Console
     from torch import nn
 
     from giantdsl.train.job import TrainJob
-
-MESH_AXES = ("dp", "tp", "pp", "cp", "ep")
-
-
-def refuse_ranks(parallel: ParallelSettings | None) -> None:
-    """Raises SettingsError for a plan that needs more than one process.
-
-    `auto` (a size of 0) is what there is: one.
-    """
-    if parallel is None:
-        return
-    sizes = {name: getattr(parallel, name) for name in MESH_AXES}
-    large = {name: size for name, size in sizes.items() if size > 1}
-    if not large:
-        return
-    asked = " · ".join(f"{name} = {size}" for name, size in large.items())
-    one = " ".join(f"parallel.{name}=1" for name in large)
-    raise SettingsError(
-        f"the spec asks for {asked}, but slices and stages are not built yet;"
-        f" to train on one process, add: {one}"
-    )
 
 
 def train_settings(compiled: Compiled) -> TrainSettings:
@@ -78,12 +57,10 @@ def make_job(
 ) -> TrainJob:
     """Everything `giantdsl.train.run` needs.
 
-    Raises SettingsError for a plan of several processes, a spec without `train`, and initial
-    weights that are not there.
+    Raises SettingsError for a spec without `train`, and initial weights that are not there.
     """
     from giantdsl.train.job import TrainJob
 
-    refuse_ranks(compiled.settings.parallel)
     settings = train_settings(compiled)
     return TrainJob(
         plan=make_plan(compiled),
@@ -100,18 +77,24 @@ def make_job(
     )
 
 
-def _initializer(compiled: Compiled, settings: TrainSettings) -> Callable[[nn.Module], None] | None:
+@dataclass(frozen=True, slots=True)
+class HfWeights:
+    """Fills a fresh module from a Hugging Face checkpoint. Can be handed to another process."""
+
+    compiled: Compiled
+    directory: Path
+
+    def __call__(self, module: nn.Module) -> None:
+        from giantdsl.hf import load
+
+        load(module, self.compiled, self.directory)
+
+
+def _initializer(compiled: Compiled, settings: TrainSettings) -> HfWeights | None:
     """What fills the fresh module under `train.init = hf("folder")`; None without it."""
     if settings.init is None:
         return None
-    directory = _init_directory(settings.init, base_dir(compiled))
-
-    def fill(module: nn.Module) -> None:
-        from giantdsl.hf import load
-
-        load(module, compiled, directory)
-
-    return fill
+    return HfWeights(compiled, _init_directory(settings.init, base_dir(compiled)))
 
 
 def _init_directory(init: Config, base: Path) -> Path:

@@ -19,7 +19,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
     {
         "check": Command("check", "say what is wrong with a spec, or how large the model is"),
         "fmt": Command("fmt", "put specs in canonical layout"),
-        "show": Command("show", "show the compiler's steps: ast, ir or source"),
+        "show": Command("show", "show the compiler's steps: ast, ir, plan, source or schedule"),
         "convert": Command("convert", "write the model as one plain PyTorch file"),
         "train": Command("train", "train the model"),
         "eval": Command("evaluate", "loss and perplexity of a checkpoint"),

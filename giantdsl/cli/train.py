@@ -6,17 +6,24 @@ import argparse
 import shlex
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from giantdsl.cli.compiling import compile_arguments
-from giantdsl.cli.exit_codes import DONE
 from giantdsl.cli.parser import add_spec
 from giantdsl.cli.terminal import palette_for
 from giantdsl.diagnostics.render import PLAIN
-from giantdsl.running import make_job, refuse_ranks, train_settings
+from giantdsl.driver import Compiled
+from giantdsl.launching import BACKENDS, LaunchChoice, auto_override, launch
+from giantdsl.running import make_job, train_settings
+
+if TYPE_CHECKING:
+    from giantdsl.train.job import TrainJob
+    from giantdsl.train.launch.failure import Outcome
 
 EXAMPLE = (
     "giantdsl train models/demo.giant --run-dir runs/demo\n"
-    "giantdsl train models/demo.giant train.steps=20 dims.layers=2"
+    "giantdsl train models/demo.giant train.steps=20 dims.layers=2\n"
+    "giantdsl train models/demo.giant parallel.tp=2 parallel.pp=2"
 )
 
 
@@ -35,6 +42,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device", metavar="NAME", help="cpu, cuda:0, … (default: the accelerator)"
     )
+    parser.add_argument(
+        "--nproc", metavar="N", type=int, help="ranks on this host (default: what the plan needs)"
+    )
+    parser.add_argument("--nnodes", metavar="N", type=int, default=1, help="hosts that take part")
+    parser.add_argument(
+        "--node-rank", metavar="N", type=int, default=0, help="which of the hosts this one is"
+    )
+    parser.add_argument(
+        "--rdzv", metavar="HOST:PORT", help="where hosts meet: the one with --node-rank 0"
+    )
+    parser.add_argument(
+        "--backend", choices=BACKENDS, default="auto", help="how ranks talk (default auto)"
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress, only files and errors")
 
 
@@ -42,23 +62,51 @@ def run(args: argparse.Namespace) -> int:
     """Train, or go on training; 128 and the signal's number after an interruption."""
     compiled = compile_arguments(args)
     # Asked before torch is imported, which takes seconds.
-    refuse_ranks(compiled.settings.parallel)
     train_settings(compiled)
+    filled = _auto_override(compiled, args)
+    if filled is not None:
+        args.overrides.append(filled)
+        compiled = compile_arguments(args, show_warnings=False)
     from rich.console import Console
 
-    from giantdsl import train
-
+    no_color = palette_for(sys.stderr) is PLAIN
     job = make_job(
         compiled,
         run_dir=None if args.run_dir is None else Path(args.run_dir),
         resume=args.resume,
         device=args.device,
         quiet=args.quiet,
-        console=Console(stderr=True, no_color=palette_for(sys.stderr) is PLAIN),
+        console=Console(stderr=True, no_color=no_color),
         again=_again(args),
     )
+    choice = LaunchChoice(
+        nproc=args.nproc,
+        nnodes=args.nnodes,
+        node_rank=args.node_rank,
+        rdzv=args.rdzv,
+        backend=args.backend,
+    )
+    return launch(compiled, job, choice, no_color=no_color, run_here=_run_here).exit_code
+
+
+def _run_here(job: TrainJob) -> Outcome:
+    from giantdsl import train
+    from giantdsl.train.launch.failure import Outcome
+
     result = train.run(job)
-    return result.exit_code if result.interrupted else DONE
+    return Outcome(value=result, signal=result.signal)
+
+
+def _auto_override(compiled: Compiled, args: argparse.Namespace) -> str | None:
+    """What fills in an `auto` size, from the ranks there are."""
+    parallel = compiled.settings.parallel
+    if parallel is None or all(getattr(parallel, axis) for axis in parallel.order):
+        return None
+    from giantdsl.train.launch.environment import detect
+
+    rank = detect()
+    started = args.nproc * args.nnodes if args.nproc else None
+    return auto_override(parallel, started if rank is None else rank.world)
 
 
 def _again(args: argparse.Namespace) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 Bounds = tuple[tuple[int, int], ...]
 
 
@@ -13,7 +15,7 @@ def even_bounds(length: int, parts: int) -> Bounds:
     assert length >= 0 and parts >= 1, f"{length} elements in {parts} parts"
     each, more = divmod(length, parts)
     starts = [i * each + min(i, more) for i in range(parts + 1)]
-    return tuple(zip(starts[:-1], starts[1:], strict=True))
+    return tuple(itertools.pairwise(starts))
 
 
 def padded_bounds(length: int, padded: int, parts: int) -> Bounds:

@@ -88,7 +88,7 @@ class _Text:
     def _weight(self, op: Op, position: int) -> str:
         use = op.weights[position]
         layout = self.weights[self.owners[id(use.weight)]]
-        divided = {axis: mesh for axis, mesh in layout.split}
+        divided = dict(layout.split)
         axes = [f"{a}@{divided[a]}" if a in divided else a for a in use.weight.axes]
         letter = "b" if use.role == "bias" else "w"
         return f"{letter}[{', '.join(axes)}]"

@@ -69,7 +69,8 @@ class Executor:
 
     `stages` are this rank's, by index; all share `axes`. `dtype` is that of activations.
     `on_last_backward(stage)` is called before the backward pass that brings the last gradients of a
-    stage's weights in a step.
+    stage's weights in a step. `note(stage, words)` hears of every instruction before it begins;
+    without it, the words go into the message of what fails.
     """
 
     def __init__(
@@ -82,11 +83,13 @@ class Executor:
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,
         on_last_backward: Callable[[int], None] | None = None,
+        note: Callable[[int, str], None] | None = None,
     ) -> None:
         self._plan, self._groups, self._axes = plan, groups, axes
         self._stages, self._dtype = dict(stages), dtype
         self._device = device or torch.device("cpu")
         self._on_last_backward = on_last_backward
+        self._note = note
         self._infos: dict[int, StageInfo] = {stage.index: stage for stage in plan.stages}
         self._values: dict[str, ValueInfo] = {value.name: value for value in plan.values}
         self._messenger = Messenger(groups.pp, self._device, dtype)
@@ -150,16 +153,18 @@ class Executor:
 
     def _timed(self, batch: _Batch, instruction: Instruction) -> None:
         started = time.perf_counter()
+        if self._note is not None:
+            self._note(instruction.stage, words_of(instruction))
         try:
             self._do(batch, instruction)
         except GiantError:
             raise
         except Exception as error:
+            if self._note is not None:
+                raise
             text = str(error).strip().split("\n")[0] or type(error).__name__
-            what = _words(instruction)
-            raise RuntimeFault(
-                f"rank {self._groups.rank}, stage {instruction.stage}, {what}: {text}"
-            ) from error
+            where = f"rank {self._groups.rank}, stage {instruction.stage}, {words_of(instruction)}"
+            raise RuntimeFault(f"{where}: {text}") from error
         if self.timeline is not None:
             self.timeline.append((instruction, started, time.perf_counter()))
 
@@ -321,7 +326,8 @@ def _last_backwards(program: Sequence[Instruction]) -> dict[Instruction, int]:
     return {instruction: stage for stage, instruction in last.items()}
 
 
-def _words(instruction: Instruction) -> str:
+def words_of(instruction: Instruction) -> str:
+    """`forward of microbatch 3`."""
     names: dict[type, str] = defaultdict(lambda: "an instruction")
     names |= {
         Forward: "forward",

@@ -1,4 +1,4 @@
-"""The training loop: one process, one device."""
+"""The training loop, on one process or as one of many ranks."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from giantdsl.runtime.device import deterministic, peak_memory_bytes, pick_devic
 from giantdsl.train.arguments import optional_count
 from giantdsl.train.batches import Batches, batches_ahead
 from giantdsl.train.checkpoint import (
+    Checkpoint,
     TrainState,
     checkpoint_name,
     remove_leftovers,
@@ -25,10 +26,13 @@ from giantdsl.train.console import RunConsole
 from giantdsl.train.engine import Engine, OneProcess
 from giantdsl.train.files import writing
 from giantdsl.train.job import RunResult, TrainJob
+from giantdsl.train.launch.failure import Progress
 from giantdsl.train.lock import locked
+from giantdsl.train.many_ranks import build_many_ranks
 from giantdsl.train.metrics import MetricsFile, StepRecord
+from giantdsl.train.ranks import Ranks
 from giantdsl.train.resume import choose_checkpoint
-from giantdsl.train.run_dir import RunDir, write_run_files
+from giantdsl.train.run_dir import RunDir, write_run_files, write_stages
 from giantdsl.train.schedule import learning_rate
 from giantdsl.train.session import Data, build_data, build_model, check_resume, interval
 from giantdsl.train.settings_json import settings_to_json
@@ -39,22 +43,27 @@ _MAX_SKIPPED = 20
 """Steps in a row that may come to nothing before the run ends."""
 
 
-def run(job: TrainJob) -> RunResult:
+def run(job: TrainJob, ranks: Ranks | None = None) -> RunResult:
     """Train until the budget is spent or a signal comes, and leave a checkpoint then.
 
-    Raises SettingsError for what the user has to mend and RuntimeFault where the run broke.
+    `ranks`: this process is one of many; every one of them calls this. Raises SettingsError for
+    what the user has to mend and RuntimeFault where the run broke.
     """
-    device = pick_device(job.device)
+    device = pick_device(job.device if ranks is None else ranks.device(job.device))
     directory = RunDir(job.run_dir)
     if "tensorboard" in job.settings.log:
         require_tensorboard()
-    quiet = job.quiet or "console" not in job.settings.log
-    with locked(directory.path), deterministic(device), ExitStack() as stack:
+    is_first = ranks is None or ranks.is_first
+    quiet = job.quiet or "console" not in job.settings.log or not is_first
+    with ExitStack() as stack:
+        if is_first:
+            stack.enter_context(locked(directory.path))
+        stack.enter_context(deterministic(device))
         console = RunConsole(
             job.console, memory_bytes=lambda: peak_memory_bytes(device), quiet=quiet
         )
         stack.callback(console.close)
-        loop = _prepare(job, directory, device, console)
+        loop = _prepare(job, directory, device, console, ranks)
         stack.callback(loop.close)
         inputs, data = job.plan.inputs, loop.data
         batches = stack.enter_context(
@@ -66,13 +75,23 @@ def run(job: TrainJob) -> RunResult:
         return loop.run(batches, request)
 
 
-def _prepare(job: TrainJob, directory: RunDir, device: torch.device, console: RunConsole) -> _Loop:
+def _prepare(
+    job: TrainJob,
+    directory: RunDir,
+    device: torch.device,
+    console: RunConsole,
+    ranks: Ranks | None,
+) -> _Loop:
     """Everything up to the first step: data, model, the checkpoint to go on from, run files."""
-    with writing("run directory", directory.path):
-        remove_leftovers(directory.checkpoints)
-    checkpoint = choose_checkpoint(directory, job.resume, job.base_dir, console.say)
-    data = build_data(job, directory)
-    engine = OneProcess(build_model(job, device), job.plan, job.settings)
+
+    def choose() -> Checkpoint | None:
+        with writing("run directory", directory.path):
+            remove_leftovers(directory.checkpoints)
+        return choose_checkpoint(directory, job.resume, job.base_dir, console.say)
+
+    checkpoint = choose() if ranks is None else ranks.first_decides(choose)
+    data = build_data(job, directory) if ranks is None else _data_in_turn(job, directory, ranks)
+    engine = _engine(job, device, ranks)
     if checkpoint is None:
         state = _first_state(job, data)
     else:
@@ -80,9 +99,27 @@ def _prepare(job: TrainJob, directory: RunDir, device: torch.device, console: Ru
         engine.restore(checkpoint)
         state = checkpoint.state
         console.say(f"going on after step {state.step}, from {checkpoint.path}")
-    write_run_files(directory, job.plan, job.settings, job.resolved_spec, job.base_dir)
+    if engine.is_first:
+        write_run_files(directory, job.plan, job.settings, job.resolved_spec, job.base_dir)
+        if ranks is not None:
+            write_stages(directory, ranks.plan)
     console.total_steps = data.budget.steps
-    return _Loop(job, directory, data, engine, state, console, checkpoint and checkpoint.path)
+    progress = None if ranks is None else ranks.progress
+    path = None if checkpoint is None else checkpoint.path
+    return _Loop(job, directory, data, engine, state, console, path, progress)
+
+
+def _data_in_turn(job: TrainJob, directory: RunDir, ranks: Ranks) -> Data:
+    """The first rank makes what is cached (a tokenizer, tokens); the others find it."""
+    data = build_data(job, directory) if ranks.is_first else None
+    ranks.wait_for_all()
+    return build_data(job, directory) if data is None else data
+
+
+def _engine(job: TrainJob, device: torch.device, ranks: Ranks | None) -> Engine:
+    if ranks is None:
+        return OneProcess(build_model(job, device), job.plan, job.settings)
+    return build_many_ranks(job, ranks.plan, ranks.groups, device, ranks.note)
 
 
 def _first_state(job: TrainJob, data: Data) -> TrainState:
@@ -109,6 +146,7 @@ class _Loop:
         state: TrainState,
         console: RunConsole,
         checkpoint: Path | None,
+        progress: Progress | None = None,
     ) -> None:
         self.data = data
         self.state = state
@@ -120,14 +158,19 @@ class _Loop:
         self._last: StepRecord | None = None
         self._eval: dict[str, float] = {}
         self._skipped = 0
+        self._progress = progress
+        self._metrics: MetricsFile | None = None
+        self._events: TensorBoard | None = None
+        if not engine.is_first:
+            return
         with writing("metrics", directory.metrics):
             self._metrics = MetricsFile(directory.metrics, after_step=state.step)
-        self._events: TensorBoard | None = None
         if "tensorboard" in job.settings.log:
             self._events = TensorBoard(directory.events, after_step=state.step)
 
     def close(self) -> None:
-        self._metrics.close()
+        if self._metrics is not None:
+            self._metrics.close()
         if self._events is not None:
             self._events.close()
 
@@ -159,6 +202,8 @@ class _Loop:
         """One update, its position in `state`, and the evaluation that is due after it."""
         started = time.perf_counter()
         step = self.state.step + 1
+        if self._progress is not None:
+            self._progress.note(step=step)
         indices, batch = batches.next()
         rate = learning_rate(self._job.settings.lr, step, self.data.budget.steps)
         with _explaining(step):
@@ -207,7 +252,8 @@ class _Loop:
     def _report(self, record: StepRecord) -> None:
         self._last = record
         with writing("metrics", self._directory.metrics):
-            self._metrics.write(record)
+            if self._metrics is not None:
+                self._metrics.write(record)
             if self._events is not None:
                 self._events.write(record)
         self._console.step(record)
@@ -216,7 +262,8 @@ class _Loop:
         """A checkpoint of this step, unless there is one; the metrics reach the disk before it."""
         keep = self._job.settings.save
         with writing("metrics", self._directory.metrics):
-            self._metrics.sync()
+            if self._metrics is not None:
+                self._metrics.sync()
             if self._events is not None:
                 self._events.sync()
         count = None if keep is None else optional_count(keep, "keep")

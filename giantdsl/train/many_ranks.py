@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -195,7 +195,11 @@ def group_sets(plan: ParallelPlan) -> set[tuple[str, ...]]:
 
 
 def build_many_ranks(
-    job: TrainJob, plan: ParallelPlan, groups: Groups, device: torch.device
+    job: TrainJob,
+    plan: ParallelPlan,
+    groups: Groups,
+    device: torch.device,
+    note: Callable[[int, str], None] | None = None,
 ) -> ManyRanks:
     """This rank's part of the fresh model. Every rank builds at the same time.
 
@@ -221,7 +225,9 @@ def build_many_ranks(
         model.stages,
         model.axes,
         dtype=compute_dtype(precision),
+        device=device,
         on_last_backward=optimizer.arm,
+        note=note,
     )
     return ManyRanks(plan, settings, groups, model, optimizer, executor, label_counter(job, plan))
 

@@ -3,6 +3,7 @@
     spec.giant      the spec as it was run, overrides and profile applied
     model.py        the emitted module
     decode.py       the same, continuing a sequence with a key-value cache; empty if it cannot
+    stages/         the emitted stages, where the model was cut or sliced
     run.json        what the plan says of the module: class, inputs, parameters, losses
     settings.json   the train section, defaults filled in
 
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from giantdsl.errors import SettingsError
-from giantdsl.plan import InputInfo, ParameterInfo, Plan
+from giantdsl.plan import InputInfo, ParallelPlan, ParameterInfo, Plan
 from giantdsl.settings.values import TrainSettings
 from giantdsl.train.checkpoint import checkpoint_directories
 from giantdsl.train.files import write_atomically, write_json, writing
@@ -89,6 +90,15 @@ def write_run_files(
         write_atomically(run.decode_source, plan.decode_source)
         write_json(run.path / "run.json", described)
         write_json(run.path / "settings.json", settings_to_json(settings))
+
+
+def write_stages(run: RunDir, plan: ParallelPlan) -> None:
+    """`stages/`: the emitted source of each stage, for people; what is loaded is `model.py`."""
+    folder = run.path / "stages"
+    with writing("run directory", folder):
+        folder.mkdir(exist_ok=True)
+        for stage in plan.stages:
+            write_atomically(folder / f"stage_{stage.index}.py", stage.source)
 
 
 @dataclass(frozen=True, slots=True)
