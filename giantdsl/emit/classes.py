@@ -218,7 +218,8 @@ class ClassWriter:
 
 
 def _draw_noise(function: Function, scope: Scope) -> None:
-    first = next(p for p in function.params if p.type.axes)
+    params = [p for i, p in enumerate(function.params) if i not in function.loss_only]
+    first = next(p for p in (*params, *function.params) if p.type.axes)
     name = scope.name_for(first.name)
     scope.write("if not self.training:")
     scope.write("    noise = None")

@@ -196,7 +196,9 @@ def _rule(items: Mapping[int, str]) -> str | None:
     if len(kinds) > 2:
         return None
     for period in range(2, min(len(items), 9)):
-        for rare, common in (kinds, kinds[::-1]):
+        # The kind at 0 is named first where there is one, as the whole loop would name it.
+        at_zero = next((item for i, item in items.items() if i % period == 0), kinds[0])
+        for rare, common in sorted((kinds, kinds[::-1]), key=lambda pair: pair[0] != at_zero):
             where = [i for i, item in items.items() if item == rare]
             at = {i % period for i in where}
             regular = all((i % period in at) == (item == rare) for i, item in items.items())

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from giantdsl.attrs import Attr
 from giantdsl.diagnostics import Diagnostic, Label, Severity, Sink, nearest
 from giantdsl.ir.nodes import Op, Program, Repeat, StageMark, statements_of
 from giantdsl.ir.types import AxisKind, base_axis
 from giantdsl.passes.layout import MESH_AXES, Rules, rules_of
-from giantdsl.passes.stages import count_stages, marked_stages, num_units
+from giantdsl.passes.stage_legality import check_crossings, check_empty, check_marks
+from giantdsl.passes.stages import count_stages, num_units, uses_marks
 from giantdsl.settings.origins import Origins
 from giantdsl.settings.values import ParallelSettings, Settings
 from giantdsl.source import Span
@@ -60,6 +61,10 @@ class _Checker:
         self.sink.add(
             Diagnostic(code, message, Label(span, label), help, labels, severity=severity)
         )
+
+    def _report(self, found: Iterable[Diagnostic]) -> None:
+        for diagnostic in found:
+            self.sink.add(diagnostic)
 
     def mesh_label(self, mesh_axis: str, text: str | None = None) -> Label | None:
         span = self.origins.setting(f"parallel.{mesh_axis}")
@@ -360,7 +365,11 @@ class _Checker:
                 "scatter the gradients again",
                 (self.mesh_label("pp", f"… with pp = {pp}"),),
             )
+        before = len(self.sink.diagnostics)
         self._counts()
+        if len(self.sink.diagnostics) == before and not self.sink.has_errors:
+            if count_stages(self.program, self.parallel) > 1:
+                self._report(check_crossings(self.program, self.parallel))
 
     def _counts(self) -> None:
         pp = max(1, self.parallel.pp)
@@ -377,6 +386,11 @@ class _Checker:
                 message = f"`stages` places {total} of {units} layers"
                 help = f"the counts must add up to `{self._layers(units)}`"
                 self.add("G403", message, place, f"adds up to {total}", help)
+            else:
+                self._report(check_empty(self.program, self.parallel, place))
+            return
+        if misplaced := list(check_marks(self.program, self.parallel)):
+            self._report(misplaced)
             return
         found = count_stages(self.program, self.parallel)
         if found > 1 and found % pp:
@@ -386,14 +400,16 @@ class _Checker:
             if mark is not None:
                 help = "the number of stages must be a multiple of pp"
                 self.add("G402", message, mark, text, help, (label,))
+        elif uses_marks(self.program, self.parallel):
+            return
         elif pp > units and label is not None:
             message = f"pp = {pp}, but there are only {units} layers to place"
             help = "use at most one pipeline rank per layer"
             self.add("G405", message, label.span, "more ranks than layers", help)
-        elif found > units and label and marked_stages(self.program) <= 1:
+        elif found > units and (chunks := self.origins.setting("parallel.schedule")) is not None:
             message = f"{found} stages, but there are only {units} layers to place"
-            help = f"pp = {pp} has at most {units // pp} chunks a rank here"
-            self.add("G405", message, label.span, f"{found // pp} stages on each rank", help)
+            help = f"with pp = {pp} there can be at most {units // pp} chunks a rank"
+            self.add("G405", message, chunks, f"{found // pp} stages on each rank", help, (label,))
 
     def _layers(self, units: int) -> str:
         names = [

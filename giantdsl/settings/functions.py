@@ -11,6 +11,7 @@ from giantdsl.settings.kinds import (
     Flag,
     Kind,
     ListOf,
+    Nothing,
     Reading,
     Real,
     Text,
@@ -162,6 +163,7 @@ SCHEDULES = Calls(
 
 STAGES: Kind = Either(
     (
+        Nothing(),
         ListOf(Whole(), "a list of whole numbers: iterations of `repeat` a stage"),
         Calls(
             table(

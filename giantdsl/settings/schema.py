@@ -82,7 +82,12 @@ PARALLEL: Mapping[str, Key] = {
         "zero = 1",
     ),
     "schedule": Key(SCHEDULES, Config("1f1b"), "order of microbatches", "schedule = 1f1b"),
-    "stages": Key(STAGES, None, "where the model is cut", "stages = [7, 9, 9, 7]"),
+    "stages": Key(
+        STAGES,
+        None,
+        "where the model is cut; none: at its marks, else auto",
+        "stages = [7, 9, 9, 7]",
+    ),
     "recompute": Key(
         _BLOCKS,
         (),
