@@ -90,9 +90,18 @@ def cut_stages(
 
 
 def _names(program: Program, sent: Sequence[Sent], reserved: Collection[str]) -> dict[int, str]:
-    """The user's name where it is one value's only, else with the stage that makes it: `x_0`."""
+    """The user's name where it is one value's only, else with the stage that makes it: `x_0`.
+
+    A value with two names goes by the second where the first is not its only.
+    """
     taken = {value.name for value in program.forward.params} | set(reserved)
     hints = [made_name(value.maker, value.value) for value in sent]
+    often = Counter(hints)
+    second = [value.value.alias for value in sent]
+    hints = [
+        alias if alias and often[hint] > 1 else hint
+        for hint, alias in zip(hints, second, strict=True)
+    ]
     often = Counter(hints)
     names: dict[int, str] = {}
     for hint, value in zip(hints, sent, strict=True):

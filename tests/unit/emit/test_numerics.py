@@ -365,3 +365,24 @@ block layer(x[b, s, d], labels[b, s]: vocab) -> [b, s, d] {
     close(model.losses["size"], size)
     close(model(X), x)
     assert set(model.losses) == {"size"}
+
+
+def test_a_tie_into_a_block_of_the_same_iteration() -> None:
+    text = forward(
+        "x[b, s, d]",
+        "[b, s, d]",
+        """  repeat i in 3 {
+    x = inner(x)
+    x = x + linear(x, tie=inner.map) if i > 0 else x
+  }
+  return x""",
+        "block inner(x[b, s, d]) -> [b, s, d] { return linear(x) as map -> [b, s, d] }",
+    )
+    model = module(text)
+    x = torch.randn(2, 6, 8, dtype=torch.float64)
+    want = x
+    for i in range(3):
+        weight = model.get_parameter(f"inner.{i}.map.weight")
+        want = want @ weight.T
+        want = want + want @ weight.T if i else want
+    torch.testing.assert_close(model(x), want, rtol=1e-12, atol=1e-12)

@@ -40,7 +40,9 @@ def compiled(name: str, *overrides: str) -> tuple[Program, ParallelSettings]:
     return spec.program, spec.settings.parallel or ParallelSettings()
 
 
-def cut(program: Program, parallel: ParallelSettings, **changes: object) -> tuple[StageProgram, ...]:
+def cut(
+    program: Program, parallel: ParallelSettings, **changes: object
+) -> tuple[StageProgram, ...]:
     stages = cut_stages(program, replace(parallel, **changes))  # type: ignore[arg-type]
     for stage in stages:
         verify(stage.program)
@@ -111,7 +113,9 @@ def run_stages(stages: Sequence[StageProgram], inputs: Mapping[str, Tensor]) -> 
     coming: dict[str, Tensor] = {}
     for module, received, sent, total in reversed(kept):
         roots = [(sent[name], gradient) for name, gradient in coming.items()]
-        roots += [] if total is None or not total.requires_grad else [(total, torch.ones_like(total))]
+        roots += (
+            [] if total is None or not total.requires_grad else [(total, torch.ones_like(total))]
+        )
         torch.autograd.backward([t for t, _ in roots], [g for _, g in roots])
         for name, parameter in module.named_parameters():
             if parameter.grad is not None:
