@@ -9,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from giantdsl.verify.rows import Layout, Row
 
-from giantdsl.driver import Compiled, make_plan
+from giantdsl.driver import Compiled
 from giantdsl.errors import GiantError
 from giantdsl.plan import Plan
 from giantdsl.planning import make_parallel_plan
@@ -22,7 +23,6 @@ from giantdsl.verify.check_rank import Finding, Task, check_rank
 from giantdsl.verify.mutants import mutated
 from giantdsl.verify.places import place_text, places_of
 from giantdsl.verify.reference import Reference, make_reference
-from giantdsl.verify.rows import Layout, Row
 
 Compile = Callable[[Layout], Compiled]
 BOUND = 1e-10
