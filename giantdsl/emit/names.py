@@ -5,7 +5,7 @@ from __future__ import annotations
 import keyword
 from collections.abc import Container
 
-_TAKEN = frozenset(
+TAKEN = frozenset(
     {"self", "torch", "nn", "F", "math", "noise", "seed", "name", "Tensor", "NamedTuple"}
     | {"checkpoint", "lru_cache", "super", "int", "float", "bool", "str", "tuple", "dict", "print"}
     | {"range", "enumerate", "losses", "counts", "len", "axes"}
@@ -68,7 +68,7 @@ _MODULE = frozenset(
 def variable_name(name: str, reserved: Container[str]) -> str:
     """A variable called `name`, with an underscore where Python or the file use that already."""
     name = name.replace("'", "_prime")
-    while keyword.iskeyword(name) or name in _TAKEN or name in reserved:
+    while keyword.iskeyword(name) or name in TAKEN or name in reserved:
         name += "_"
     return name
 
@@ -79,6 +79,6 @@ def clashes_with_module(member: str) -> bool:
 
 
 def class_name(symbol: str, reserved: Container[str]) -> str:
-    while symbol in reserved or symbol in _TAKEN or keyword.iskeyword(symbol):
+    while symbol in reserved or symbol in TAKEN or keyword.iskeyword(symbol):
         symbol += "_"
     return symbol

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from giantdsl.ir.text import format_program, parse_program
 from giantdsl.ir.verify import verify
 from giantdsl.passes.cut_stages import cut_stages
 from giantdsl.passes.stage_table import stage_table
+from giantdsl.passes.stages import count_stages
 from giantdsl.settings.values import ParallelSettings
 from tests.unit.emit.made import program_of
 from tests.unit.passes import staged
@@ -130,6 +132,17 @@ def test_one_rank_is_one_stage_unless_the_plan_says_otherwise() -> None:
     interleaved = Config("interleaved", (), (("chunks", 4),))
     assert len(_layers(program, parallel, schedule=interleaved, stages=Config("auto"))) == 4
     assert len(_layers(program, parallel, schedule=interleaved)) == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "stages", "count"),
+    [("none", None, 3), ("auto", Config("auto", (), (("by", "time"),)), 2), ("[8, 8]", (8, 8), 2)],
+)
+def test_what_the_spec_says_of_stages(value: str, stages: object, count: int) -> None:
+    overrides = ("dims.layers=16", f"parallel.stages={value}")
+    program, parallel = staged.compiled("alternating", *overrides)
+    assert parallel.stages == stages
+    assert count_stages(program, replace(parallel, pp=2)) == count
 
 
 def test_chunks_multiply_the_stages() -> None:
