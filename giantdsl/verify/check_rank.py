@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from giantdsl.errors import RuntimeFault
 from giantdsl.plan import ParallelPlan, ValueInfo
 from giantdsl.runtime.groups import Groups
 from giantdsl.runtime.rank_model import mesh_of
@@ -74,7 +75,7 @@ def check_rank(rank: int, world: int, task: Task) -> list[Finding] | None:
     settings = task.job.settings
     many.optimizer.step(learning_rate(settings.lr, 1, settings.steps or 1))
     updated = dict(gather_parameters(many.optimizer))
-    check_replicas(many.optimizer)
+    copies = _copies(many)
     pieces = _gather(_pieces(many, seen, parts, mine), rank, world)
     if rank != 0:
         return None
@@ -86,7 +87,17 @@ def check_rank(rank: int, world: int, task: Task) -> list[Finding] | None:
         *_tensor_findings("gradient", reference.gradients, gradients),
         Finding("norm", "gradient norm", _relative(verdict.norm, reference.norm)),
         *_tensor_findings("update", reference.updated, updated),
+        *copies,
     ]
+
+
+def _copies(many: ManyRanks) -> list[Finding]:
+    """Are the copies of every parameter the same after the step (invariant 5)?"""
+    try:
+        check_replicas(many.optimizer)
+    except RuntimeFault as fault:
+        return [Finding("copies", str(fault), math.inf)]
+    return []
 
 
 def _select(

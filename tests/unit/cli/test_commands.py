@@ -67,9 +67,16 @@ MISUSE = {
     "no value": (["check", GPT2, "dims.layers="], "command line:1"),
     "unknown profile": (["check", GPT2, "--profile", "huge"], "no profile `huge`; it has: tiny"),
     "unknown code": (["explain", "G999"], "G999"),
-    "several ranks": (["train", GPT2], "parallel.dp=1 parallel.tp=1 parallel.pp=1"),
+    "ranks that do not divide": (
+        ["train", GPT2, "--nproc", "3", *SMALL],
+        "`--nproc 3`: the plan needs 8 ranks",
+    ),
+    "no such stage": (["show", GPT2, "source", "--stage", "7"], "the plan has 2, from 0"),
     "run that is none": (["eval", GPT2, "--run", "nowhere", *SMALL], "nowhere"),
-    "sliced stages": (["convert", GPT2, "--plan", "-o", "x.py"], "not built yet"),
+    "weights of stages": (
+        ["convert", GPT2, "--plan", "-o", "x.py", "--weights", "w"],
+        "`--weights` goes with the plain module",
+    ),
 }
 
 
@@ -125,7 +132,21 @@ def test_show_prints_each_step(capsys: pytest.CaptureFixture[str]) -> None:
     ir = run(capsys, "show", GPT2, "ir", *SMALL, "parallel.pp=1", "parallel.tp=1")[1]
     assert "sdpa" in ir and "linear" in ir
     assert "class Decoder(nn.Module):" in run(capsys, "show", GPT2, "source")[1]
-    assert run(capsys, "show", GPT2, "plan")[0] == 2
+    plan = run(capsys, "show", GPT2, "plan")[1]
+    assert "gpt2 on 8 ranks: pp 2 x dp 2 x tp 2" in plan
+    assert "all-gather s on tp (backward: reduce-scatter s)" in plan
+    stage = run(capsys, "show", GPT2, "source", "--stage", "1")[1]
+    assert "for i in range(8, 12)" in stage and "from giantdsl.runtime.ops import" in stage
+    drawing = run(capsys, "show", GPT2, "schedule", "train.batch=16", "train.microbatch=1")[1]
+    assert "F0" in drawing and "B0" in drawing and "bubble" in drawing
+
+
+def test_convert_writes_a_file_a_stage(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "convert", GPT2, "--plan", "-o", "small.py", *SMALL)[0] == 0
+    files = sorted(path.name for path in here.glob("small_stage_*.py"))
+    assert files == ["small_stage_0.py", "small_stage_1.py"]
+    for path in files:
+        compile((here / path).read_text(), path, "exec")
 
 
 def test_new_makes_a_spec_that_checks_and_leaves_files_alone(

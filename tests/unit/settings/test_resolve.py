@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from giantdsl.attrs import Config
+from giantdsl.diagnostics import Severity
 from giantdsl.driver import Compiled, compile_spec
 from giantdsl.errors import SettingsError, SpecError
 from giantdsl.source import SourceFile
@@ -80,10 +81,12 @@ def test_shorthands() -> None:
     assert blended.get("a").name == "megatron" and blended.get("ratio") == (1.0, 3.0)
 
 
-def test_one_rank_takes_what_is_left_over_but_several_cannot() -> None:
+def test_data_ranks_have_the_same_rows_their_last_microbatch_may_be_smaller() -> None:
     assert train().batch == 6
+    (warning,) = compiled("parallel.dp=2").warnings
+    assert warning.code == "G605" and warning.severity is Severity.WARNING
     with pytest.raises(SpecError) as error:
-        compiled("parallel.dp=2")
+        compiled("parallel.dp=4")
     assert error.value.diagnostics[0].code == "G605"
 
 
