@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -13,15 +12,17 @@ from torch import Tensor, nn
 from giantdsl.errors import GiantError, InternalError, RuntimeFault
 from giantdsl.plan import ParallelPlan, StageInfo, ValueInfo
 from giantdsl.runtime.axes import Axes
+from giantdsl.runtime.completion import known_complete, send_window
 from giantdsl.runtime.groups import Groups
-from giantdsl.runtime.messages import Arrival, Messenger
-from giantdsl.runtime.weight_gradients import WeightGradients, defer_to
+from giantdsl.runtime.links import Links
+from giantdsl.runtime.messages import Arrival, Item, Layout, Messenger
+from giantdsl.runtime.microbatch import Extent, extent_of, local_shape
+from giantdsl.runtime.stage import Kept, StageRunner, Values, WeightJobs
 from giantdsl.schedule.build import build_schedule
 from giantdsl.schedule.instructions import (
     Backward,
     BackwardInput,
     BackwardWeight,
-    Compute,
     Forward,
     Instruction,
     Message,
@@ -37,40 +38,68 @@ from giantdsl.schedule.simulate import simulate
 Part = Mapping[str, Tensor]
 Shares = Mapping[str, float]
 Key = tuple[int, int]
+"""(stage, microbatch)."""
+
+_DTYPES = {"int": torch.int64, "bool": torch.bool}
+_MAX_LAYOUTS = 4096
+"""Sequence lengths may differ from step to step for ever."""
+_WORDS: Mapping[type, str] = {
+    Forward: "forward",
+    Backward: "backward",
+    BackwardInput: "backward of inputs",
+    BackwardWeight: "backward of weights",
+    SendActivation: "sending activations",
+    RecvActivation: "receiving activations",
+    SendGradient: "sending gradients",
+    RecvGradient: "receiving gradients",
+}
 
 
-@dataclass(slots=True)
-class _Kept:
-    """What a stage keeps of a microbatch until its backward pass."""
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """This rank's part of a schedule.
 
-    received: dict[str, Tensor]
-    sent: dict[str, Tensor]
-    total: Tensor | None
+    `last` are the instructions that bring the last gradients of their stage. `complete` is
+    `known_complete`; `window` is `send_window` where nothing comes back, else None.
+    """
+
+    instructions: tuple[Instruction, ...]
+    last: frozenset[Instruction]
+    complete: Mapping[Message, tuple[Message, ...]]
+    window: int | None
 
 
 @dataclass(slots=True)
 class _Batch:
-    """One step: its microbatches, and what is under way."""
+    """One step: its microbatches, and what is under way.
+
+    `activations` and `gradients` are values for a stage, or from it on their way out, by the
+    stage that will use them.
+    """
 
     parts: Sequence[Part]
     noise: Sequence[Tensor | None]
     shares: Sequence[Shares]
     train: bool
-    kept: dict[Key, _Kept] = field(default_factory=dict)
-    activations: dict[Key, dict[str, Tensor]] = field(default_factory=dict)
-    gradients: dict[Key, dict[str, Tensor]] = field(default_factory=dict)
+    extents: Sequence[Extent]
+    program: _Program
+    kept: dict[Key, Kept] = field(default_factory=dict)
+    activations: dict[Key, Values] = field(default_factory=dict)
+    gradients: dict[Key, Values] = field(default_factory=dict)
     arrivals: dict[Message, Arrival] = field(default_factory=dict)
-    later: dict[Key, list[Callable[[], None]]] = field(default_factory=dict)
-    losses: dict[str, Tensor] = field(default_factory=dict)
+    later: dict[Key, WeightJobs] = field(default_factory=dict)
+    losses: Values = field(default_factory=dict)
 
 
 class Executor:
     """Runs batches through the stages of one rank; every rank of the job runs the same batches.
 
     `stages` are this rank's, by index; all share `axes`. `dtype` is that of activations.
-    `on_last_backward(stage)` is called before the backward pass that brings the last gradients of a
-    stage's weights in a step. `note(stage, words)` hears of every instruction before it begins;
-    without it, the words go into the message of what fails.
+    `on_last_backward(stage)` is called before the backward pass that brings the last gradients of
+    a stage's weights in a step, `on_stage_done(stage)` after it. `note(stage, words)` hears of
+    every instruction before it begins; without it, the words go into the message of what fails.
+
+    All ranks make it at the same time: it connects the pipeline ranks.
     """
 
     def __init__(
@@ -83,32 +112,36 @@ class Executor:
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,
         on_last_backward: Callable[[int], None] | None = None,
+        on_stage_done: Callable[[int], None] | None = None,
         note: Callable[[int, str], None] | None = None,
+        timeout_s: float = 600.0,
     ) -> None:
-        self._plan, self._groups, self._axes = plan, groups, axes
-        self._stages, self._dtype = dict(stages), dtype
-        self._device = device or torch.device("cpu")
-        self._on_last_backward = on_last_backward
+        self._plan, self._groups, self._axes, self._dtype = plan, groups, axes, dtype
+        self._on_last_backward, self._on_stage_done = on_last_backward, on_stage_done
         self._note = note
-        self._infos: dict[int, StageInfo] = {stage.index: stage for stage in plan.stages}
-        self._values: dict[str, ValueInfo] = {value.name: value for value in plan.values}
-        self._messenger = Messenger(groups.pp, self._device, dtype)
-        self._schedules: dict[tuple[int, bool], Schedule] = {}
-        self._stores: dict[int, WeightGradients] = {}
-        self._live = 0
-        self._float_inputs = {
-            i.name for i in plan.model.inputs if i.dtype == "float" and not i.loss_only
+        device = device or torch.device("cpu")
+        infos = {stage.index: stage for stage in plan.stages}
+        split = plan.schedule == "zero_bubble"
+        self._stages = {
+            index: StageRunner(plan, infos[index], module, dtype=dtype, device=device, split=split)
+            for index, module in stages.items()
         }
-        if plan.schedule == "zero_bubble":
-            for index, stage in self._stages.items():
-                self._stores[index] = WeightGradients()
-                defer_to(stage, self._stores[index])
+        self._crossing = {
+            edge: _crossing(plan, infos[edge], infos[edge + 1]) for edge in range(len(infos) - 1)
+        }
+        links = Links.make(groups, len(infos), device, timeout_s=timeout_s)
+        self._messenger = Messenger(links, device)
+        self._schedules: dict[tuple[int, bool], Schedule] = {}
+        self._programs: dict[tuple[int, bool], _Program] = {}
+        self._layouts: dict[tuple[int, str, Extent], Layout] = {}
+        self._actions = self._make_actions()
+        self._live = 0
         self.timeline: list[tuple[Instruction, float, float]] | None = None
-        """Start and end of each instruction of the last step, in seconds; None: not recorded."""
+        """Start and end in seconds of every instruction since it was set to []; None: nothing."""
 
     @property
     def live_activations(self) -> int:
-        """Microbatches of which this rank keeps activations now."""
+        """How many (stage, microbatch) this rank keeps activations of, as `Simulation` counts."""
         return self._live
 
     def schedule(self, num_microbatches: int, train: bool) -> Schedule:
@@ -138,205 +171,211 @@ class Executor:
     ) -> dict[str, Tensor]:
         """What this rank's stages bring to each loss: share times term, over all microbatches.
 
-        With `train`, gradients of those sums are added to the parameters. Raises RuntimeFault
-        naming rank, stage and instruction where one fails.
+        A microbatch's share of a loss is by its name, or under "". With `train`, gradients of
+        those sums are added to the parameters. Raises RuntimeFault naming rank, stage and
+        instruction where one fails.
         """
-        batch = _Batch(parts, noise, shares, train)
-        program = self.schedule(len(parts), train).ranks[self._groups.pp.rank]
-        last = _last_backwards(program)
-        for instruction in program:
-            if self._on_last_backward is not None and last.get(instruction) is not None:
-                self._on_last_backward(instruction.stage)
-            self._timed(batch, instruction)
-        self._messenger.finish()
+        program = self._program(len(parts), train)
+        extents = [extent_of(part, self._plan.model.inputs) for part in parts]
+        batch = _Batch(parts, noise, shares, train, extents, program)
+        self._live = 0
+        if len(self._layouts) > _MAX_LAYOUTS:
+            self._layouts.clear()
+        with torch.set_grad_enabled(train):
+            for instruction in program.instructions:
+                self._perform(batch, instruction)
+            self._messenger.finish()
         return batch.losses
 
-    def _timed(self, batch: _Batch, instruction: Instruction) -> None:
+    def _program(self, num_microbatches: int, train: bool) -> _Program:
+        key = num_microbatches, train
+        if key not in self._programs:
+            schedule = self.schedule(num_microbatches, train)
+            rank = self._groups.pp.rank
+            self._programs[key] = _Program(
+                instructions=schedule.ranks[rank],
+                last=_last_backwards(schedule.ranks[rank]),
+                complete=known_complete(schedule, rank),
+                window=None if train else send_window(schedule),
+            )
+        return self._programs[key]
+
+    # ---- one instruction ------------------------------------------------------------------
+
+    def _make_actions(self) -> dict[type, Callable[[_Batch, int, int], None]]:
+        return {
+            Forward: self._forward,
+            Backward: self._backward,
+            BackwardInput: self._backward_input,
+            BackwardWeight: self._backward_weight,
+            SendActivation: self._send_activation,
+            SendGradient: self._send_gradient,
+            RecvActivation: self._receive_activation,
+            RecvGradient: self._receive_gradient,
+        }
+
+    def _perform(self, batch: _Batch, instruction: Instruction) -> None:
+        stage = instruction.stage
         started = time.perf_counter()
         if self._note is not None:
-            self._note(instruction.stage, words_of(instruction))
+            self._note(stage, words_of(instruction))
+        is_last = instruction in batch.program.last
         try:
-            self._do(batch, instruction)
-        except GiantError:
-            raise
+            if is_last and self._on_last_backward is not None:
+                self._on_last_backward(stage)
+            self._actions[type(instruction)](batch, stage, instruction.microbatch)
+            if is_last and self._on_stage_done is not None:
+                self._on_stage_done(stage)
         except Exception as error:
-            if self._note is not None:
-                raise
-            text = str(error).strip().split("\n")[0] or type(error).__name__
-            where = f"rank {self._groups.rank}, stage {instruction.stage}, {words_of(instruction)}"
-            raise RuntimeFault(f"{where}: {text}") from error
+            if self._note is None:
+                self._raise_located(error, instruction)
+            raise
         if self.timeline is not None:
             self.timeline.append((instruction, started, time.perf_counter()))
 
-    def _do(self, batch: _Batch, instruction: Instruction) -> None:
-        stage, microbatch = instruction.stage, instruction.microbatch
-        match instruction:
-            case Forward():
-                self._forward(batch, stage, microbatch)
-            case Backward():
-                self._backward(batch, stage, microbatch)
-            case BackwardInput():
-                self._backward_input(batch, stage, microbatch)
-            case BackwardWeight():
-                for job in batch.later.pop((stage, microbatch)):
-                    job()
-            case SendActivation():
-                values = batch.activations.pop((stage + 1, microbatch))
-                if values:
-                    self._messenger.send(instruction.message, list(values.values()))
-            case SendGradient():
-                values = batch.gradients.pop((stage - 1, microbatch))
-                if values:
-                    self._messenger.send(instruction.message, list(values.values()))
-            case RecvActivation():
-                self._receive(batch, instruction.message, self._infos[stage].receives, microbatch)
-            case RecvGradient():
-                names = [n for n in self._infos[stage].sends if self._values[n].grad]
-                self._receive(batch, instruction.message, names, microbatch)
-
-    # ---- messages -------------------------------------------------------------------------
-
-    def _receive(
-        self, batch: _Batch, message: Message, names: Sequence[str], microbatch: int
-    ) -> None:
-        if names:
-            lengths = self._resize(batch, microbatch)
-            values = [self._values[name] for name in names]
-            rows = self._rows(batch, microbatch)
-            layout = self._messenger.layout(values, rows, self._axes, lengths)
-            batch.arrivals[message] = self._messenger.receive(message, layout)
-
-    def _incoming(self, batch: _Batch, stage: int, microbatch: int) -> dict[str, Tensor]:
-        """Values from the stage before: over a message, or handed over on this rank."""
-        if stage == 0 or not self._infos[stage].receives:
-            batch.activations.pop((stage, microbatch), None)
-            return {}
-        arrival = batch.arrivals.pop(Message(stage - 1, microbatch, "activation"), None)
-        found = batch.activations.pop((stage, microbatch)) if arrival is None else arrival.take()
-        for name, tensor in found.items():
-            if batch.train and self._values[name].grad:
-                tensor.requires_grad_()
-        return found
-
-    def _incoming_gradients(self, batch: _Batch, stage: int, microbatch: int) -> dict[str, Tensor]:
-        arrival = batch.arrivals.pop(Message(stage, microbatch, "gradient"), None)
-        if arrival is not None:
-            return arrival.take()
-        return batch.gradients.pop((stage, microbatch), {})
+    def _raise_located(self, error: Exception, instruction: Instruction) -> None:
+        """A RuntimeFault saying where it was; errors that somebody else has to mend stay."""
+        where = f"rank {self._groups.rank}, stage {instruction.stage}, {words_of(instruction)}"
+        if isinstance(error, GiantError) and not isinstance(error, RuntimeFault):
+            error.add_note(where)
+            return
+        text = str(error).strip().split("\n")[0] or type(error).__name__
+        raise RuntimeFault(f"{where}: {text}") from error
 
     # ---- computing ------------------------------------------------------------------------
 
     def _forward(self, batch: _Batch, stage: int, microbatch: int) -> None:
-        info, part = self._infos[stage], batch.parts[microbatch]
-        self._resize(batch, microbatch)
         received = self._incoming(batch, stage, microbatch)
-        arguments: dict[str, Tensor | None] = {n: self._input(part, n) for n in info.inputs}
-        arguments.update(received)
-        noise = batch.noise[microbatch]
-        if info.draws and noise is not None:
-            arguments["noise"] = noise.to(self._device)
-        module = self._stages[stage]
-        made = dict(zip(info.makes, module(**arguments), strict=False))
-        total = self._add_losses(batch, dict(module.losses), microbatch)
-        sent = {name: made[name] if name in made else received[name] for name in info.sends}
-        if stage + 1 < len(self._plan.stages):
-            # Detached: the next stage differentiates for itself.
-            batch.activations[(stage + 1, microbatch)] = {n: t.detach() for n, t in sent.items()}
-        if batch.train:
-            self._live += 1
-            batch.kept[(stage, microbatch)] = _Kept(received, sent, total)
-
-    def _input(self, part: Part, name: str) -> Tensor | None:
-        tensor = part.get(name)
-        if tensor is None:
-            return None
-        dtype = self._dtype if name in self._float_inputs else None
-        return tensor.to(self._device, dtype, non_blocking=True)
-
-    def _add_losses(
-        self, batch: _Batch, terms: Mapping[str, Tensor], microbatch: int
-    ) -> Tensor | None:
-        share = batch.shares[microbatch]
-        total: Tensor | None = None
-        for name, term in terms.items():
-            weighted = torch.as_tensor(term) * share.get(name, share[""])
-            value = weighted.detach()
+        self._resize(batch.extents[microbatch])
+        passed = self._stages[stage].forward(
+            batch.parts[microbatch],
+            received,
+            batch.noise[microbatch],
+            batch.shares[microbatch],
+            train=batch.train,
+        )
+        for name, value in passed.losses.items():
             batch.losses[name] = batch.losses[name] + value if name in batch.losses else value
-            total = weighted if total is None else total + weighted
-        return total
+        if stage in self._crossing:
+            batch.activations[(stage + 1, microbatch)] = passed.sent
+        if passed.kept is not None:
+            self._live += 1
+            batch.kept[(stage, microbatch)] = passed.kept
 
     def _backward(self, batch: _Batch, stage: int, microbatch: int) -> None:
-        self._resize(batch, microbatch)
-        kept = batch.kept.pop((stage, microbatch))
         gradients = self._incoming_gradients(batch, stage, microbatch)
-        roots: list[Tensor] = []
-        given: list[Tensor | None] = []
-        if kept.total is not None and kept.total.requires_grad:
-            roots.append(kept.total)
-            given.append(None)
-        for name, gradient in gradients.items():
-            if kept.sent[name].requires_grad:
-                roots.append(kept.sent[name])
-                given.append(gradient)
-        if roots:
-            torch.autograd.backward(roots, given)
+        self._resize(batch.extents[microbatch])
+        kept = batch.kept.pop((stage, microbatch))
+        found = self._stages[stage].backward(kept, gradients)
         self._live -= 1
         if stage > 0:
-            flows = {n: t for n, t in kept.received.items() if self._values[n].grad}
-            batch.gradients[(stage - 1, microbatch)] = {
-                name: torch.zeros_like(t) if t.grad is None else t.grad for name, t in flows.items()
-            }
+            batch.gradients[(stage - 1, microbatch)] = found
 
     def _backward_input(self, batch: _Batch, stage: int, microbatch: int) -> None:
-        store = self._stores[stage]
-        store.active = True
-        try:
-            self._backward(batch, stage, microbatch)
-        finally:
-            store.active = False
-        batch.later[(stage, microbatch)] = store.take()
+        gradients = self._incoming_gradients(batch, stage, microbatch)
+        self._resize(batch.extents[microbatch])
+        kept = batch.kept.pop((stage, microbatch))
+        found, jobs = self._stages[stage].backward_inputs(kept, gradients)
+        batch.later[(stage, microbatch)] = jobs
+        if stage > 0:
+            batch.gradients[(stage - 1, microbatch)] = found
 
-    # ---- sizes ----------------------------------------------------------------------------
+    def _backward_weight(self, batch: _Batch, stage: int, microbatch: int) -> None:
+        jobs = batch.later.pop((stage, microbatch))
+        jobs.reverse()
+        while jobs:
+            # Each is let go of with what it holds, before the next one makes its gradient.
+            jobs.pop()()
+        self._live -= 1
 
-    def _rows(self, batch: _Batch, microbatch: int) -> int:
-        part = batch.parts[microbatch]
-        for info in self._plan.model.inputs:
-            if info.name in part and None in info.sizes:
-                return part[info.name].size(info.sizes.index(None))
-        raise InternalError("no input has a batch axis")
-
-    def _resize(self, batch: _Batch, microbatch: int) -> dict[str, int]:
+    def _resize(self, extent: Extent) -> None:
         """Tell the divided axes how long this microbatch's sequences are."""
-        part = batch.parts[microbatch]
-        lengths: dict[str, int] = {}
-        for info in self._plan.model.inputs:
-            if info.name in part:
-                for at in info.seq:
-                    lengths[info.axes[at].rstrip("'")] = part[info.name].size(at)
-        self._axes.resize(**lengths)
-        return lengths
+        self._axes.resize(**dict(extent.lengths))
 
+    # ---- messages -------------------------------------------------------------------------
 
-def _last_backwards(program: Sequence[Instruction]) -> dict[Instruction, int]:
-    """The instruction after which nothing is added to a stage's weights, for each stage."""
-    last: dict[int, Compute] = {}
-    for instruction in program:
-        if isinstance(instruction, Backward | BackwardWeight):
-            last[instruction.stage] = instruction
-    return {instruction: stage for stage, instruction in last.items()}
+    def _incoming(self, batch: _Batch, stage: int, microbatch: int) -> Values:
+        """Values from the stage before: over a message, or handed over on this rank."""
+        arrived = self._arrived(batch, Message(stage - 1, microbatch, "activation"))
+        return batch.activations.pop((stage, microbatch), {}) if arrived is None else arrived
+
+    def _incoming_gradients(self, batch: _Batch, stage: int, microbatch: int) -> Values:
+        arrived = self._arrived(batch, Message(stage, microbatch, "gradient"))
+        return batch.gradients.pop((stage, microbatch), {}) if arrived is None else arrived
+
+    def _arrived(self, batch: _Batch, message: Message) -> Values | None:
+        arrival = batch.arrivals.pop(message, None)
+        if arrival is None:
+            return None
+        values = arrival.take()
+        self._messenger.release(batch.program.complete.get(message, ()))
+        return values
+
+    def _send_activation(self, batch: _Batch, stage: int, microbatch: int) -> None:
+        values = batch.activations.pop((stage + 1, microbatch))
+        self._send(batch, Message(stage, microbatch, "activation"), values)
+
+    def _send_gradient(self, batch: _Batch, stage: int, microbatch: int) -> None:
+        values = batch.gradients.pop((stage - 1, microbatch))
+        self._send(batch, Message(stage - 1, microbatch, "gradient"), values)
+
+    def _send(self, batch: _Batch, message: Message, values: Values) -> None:
+        layout = self._layout(message, batch.extents[message.microbatch])
+        if layout.items:
+            self._messenger.send(message, values, layout)
+            if batch.program.window is not None:
+                self._messenger.limit(message, batch.program.window)
+
+    def _receive_activation(self, batch: _Batch, stage: int, microbatch: int) -> None:
+        self._receive(batch, Message(stage - 1, microbatch, "activation"))
+
+    def _receive_gradient(self, batch: _Batch, stage: int, microbatch: int) -> None:
+        self._receive(batch, Message(stage, microbatch, "gradient"))
+
+    def _receive(self, batch: _Batch, message: Message) -> None:
+        layout = self._layout(message, batch.extents[message.microbatch])
+        if layout.items:
+            batch.arrivals[message] = self._messenger.receive(message, layout)
+
+    def _layout(self, message: Message, extent: Extent) -> Layout:
+        """What the message carries on this rank, alike on both ends."""
+        key = message.edge, message.direction, extent
+        if key not in self._layouts:
+            self._resize(extent)
+            self._layouts[key] = Layout.of(
+                [
+                    Item(
+                        value.name,
+                        _DTYPES.get(value.dtype, self._dtype),
+                        local_shape(value, extent, self._axes),
+                    )
+                    for value in self._crossing[message.edge]
+                    if value.grad or message.direction == "activation"
+                ]
+            )
+        return self._layouts[key]
 
 
 def words_of(instruction: Instruction) -> str:
     """`forward of microbatch 3`."""
-    names: dict[type, str] = defaultdict(lambda: "an instruction")
-    names |= {
-        Forward: "forward",
-        Backward: "backward",
-        BackwardInput: "backward of inputs",
-        BackwardWeight: "backward of weights",
-        SendActivation: "sending activations",
-        RecvActivation: "receiving activations",
-        SendGradient: "sending gradients",
-        RecvGradient: "receiving gradients",
-    }
-    return f"{names[type(instruction)]} of microbatch {instruction.microbatch}"
+    return f"{_WORDS[type(instruction)]} of microbatch {instruction.microbatch}"
+
+
+def _crossing(plan: ParallelPlan, here: StageInfo, there: StageInfo) -> tuple[ValueInfo, ...]:
+    """The values that `here` sends and `there` receives."""
+    if set(here.sends) != set(there.receives):
+        raise InternalError(
+            f"stage {here.index} sends {sorted(here.sends)}"
+            f" where stage {there.index} receives {sorted(there.receives)}"
+        )
+    values = {value.name: value for value in plan.values}
+    return tuple(values[name] for name in here.sends)
+
+
+def _last_backwards(program: Iterable[Instruction]) -> frozenset[Instruction]:
+    """The instruction of each stage after which nothing is added to its weights."""
+    last: dict[int, Instruction] = {}
+    for instruction in program:
+        if isinstance(instruction, Backward | BackwardWeight):
+            last[instruction.stage] = instruction
+    return frozenset(last.values())

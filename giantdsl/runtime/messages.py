@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,123 +10,178 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from giantdsl.plan import ValueInfo
-from giantdsl.runtime.axes import Axes
-from giantdsl.runtime.groups import Group
-from giantdsl.schedule.instructions import Message
+from giantdsl.errors import InternalError
+from giantdsl.runtime.links import Links
+from giantdsl.schedule.communication import Link
+from giantdsl.schedule.instructions import Message, rank_of
 
-_DTYPES = {"int": torch.int64, "bool": torch.bool}
+PACKED_BYTES = 64 * 1024
+"""Values up to this size share a message. A message costs about as much as copying this many
+bytes twice (gloo on loopback); larger values travel as they are, without a copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A value on the wire."""
+
+    name: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+    @property
+    def num_bytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The values of a message in their order; both ends know it, so no shape is ever sent.
+
+    `parcels` are how they travel, each one a tensor: a large value alone, all small ones as bytes.
+    """
+
+    items: tuple[Item, ...]
+    parcels: tuple[tuple[Item, ...], ...]
+
+    @classmethod
+    def of(cls, items: Sequence[Item]) -> Layout:
+        """Values without elements do not travel."""
+        large = [(item,) for item in items if item.num_bytes > PACKED_BYTES]
+        small = [item for item in items if 0 < item.num_bytes <= PACKED_BYTES]
+        # Wide types first: then each value begins at a multiple of its width.
+        small.sort(key=lambda item: -item.dtype.itemsize)
+        return cls(tuple(items), (*large, *([tuple(small)] if small else [])))
 
 
 @dataclass(slots=True)
 class Arrival:
-    """A receive on its way: flat buffers by dtype, cut into values when they are there."""
+    """A receive on its way."""
 
     works: list[dist.Work]
-    flats: dict[torch.dtype, Tensor]
-    layout: Sequence[tuple[str, torch.dtype, tuple[int, ...]]]
+    buffers: list[Tensor]
+    layout: Layout
 
     def take(self) -> dict[str, Tensor]:
-        """Wait; the values by name."""
+        """Wait; the values by name, in the layout's order."""
         for work in self.works:
             work.wait()
-        places = dict.fromkeys(self.flats, 0)
-        found: dict[str, Tensor] = {}
-        for name, dtype, shape in self.layout:
-            size = torch.Size(shape).numel()
-            start = places[dtype]
-            found[name] = self.flats[dtype][start : start + size].view(shape)
-            places[dtype] = start + size
-        return found
+        found = {
+            name: tensor
+            for parcel, buffer in zip(self.layout.parcels, self.buffers, strict=True)
+            for name, tensor in _unpacked(parcel, buffer)
+        }
+        device = self.buffers[0].device if self.buffers else None
+        return {
+            item.name: found[item.name]
+            if item.name in found
+            else torch.empty(item.shape, dtype=item.dtype, device=device)
+            for item in self.layout.items
+        }
 
 
 class Messenger:
-    """Sends and receives of one pipeline rank. Values of a message and dtype travel as one tensor.
+    """Sends and receives of one pipeline rank. Nothing here waits for another rank but `take`,
+    and what is told to wait for a send.
 
-    `pp` is the group of the pipeline. Tags tell messages apart where the backend has them; the
-    order in which both ends post is the same, so that a backend without them is right too.
+    Both ends of a link send and receive in the same order, so it does not matter whether the
+    backend tells messages apart by their tags.
     """
 
-    def __init__(self, pp: Group, device: torch.device, dtype: torch.dtype) -> None:
-        self._pp, self._device, self._dtype = pp, device, dtype
-        self._leaving: list[tuple[dist.Work, Tensor]] = []
+    def __init__(self, links: Links, device: torch.device) -> None:
+        self._links, self._device = links, device
+        self._leaving: dict[Message, list[tuple[dist.Work, Tensor]]] = {}
 
-    def layout(
-        self, values: Sequence[ValueInfo], rows: int, axes: Axes, lengths: Mapping[str, int]
-    ) -> list[tuple[str, torch.dtype, tuple[int, ...]]]:
-        """Name, type and shape on this rank of each value, without asking the sender."""
-        return [
-            (
-                value.name,
-                _DTYPES.get(value.dtype, self._dtype),
-                local_shape(value, rows, axes, lengths),
-            )
-            for value in values
-        ]
+    @property
+    def num_leaving(self) -> int:
+        """Messages whose buffers are kept."""
+        return len(self._leaving)
 
-    def send(self, message: Message, tensors: Sequence[Tensor]) -> None:
-        """Start sending; the tensors are kept until `finish`."""
-        target = self._pp.ranks[message.target % self._pp.size]
-        for number, flat in enumerate(_packed(tensors)):
+    def send(self, message: Message, values: Mapping[str, Tensor], layout: Layout) -> None:
+        """Start sending. The buffers are kept until `release`, `limit` or `finish`.
+
+        Raises InternalError for values that are not what the other end expects.
+        """
+        _check(message, values, layout)
+        target = rank_of(message.target, self._links.pp.size)
+        started: list[tuple[dist.Work, Tensor]] = []
+        for number, parcel in enumerate(layout.parcels):
+            buffer = _packed([values[item.name].detach() for item in parcel])
             tag = _tag(message, number)
-            work = dist.isend(flat, target, group=self._pp.process_group, tag=tag)
-            assert work is not None, "a rank sends from a group it is in"
-            self._leaving.append((work, flat))
+            started.append((self._links.send(buffer, target, tag), buffer))
+        self._leaving[message] = started
 
-    def receive(
-        self, message: Message, layout: Sequence[tuple[str, torch.dtype, tuple[int, ...]]]
-    ) -> Arrival:
+    def receive(self, message: Message, layout: Layout) -> Arrival:
         """Post the receive."""
-        source = self._pp.ranks[message.source % self._pp.size]
-        sizes: dict[torch.dtype, int] = {}
-        for _, dtype, shape in layout:
-            sizes[dtype] = sizes.get(dtype, 0) + torch.Size(shape).numel()
+        source = rank_of(message.source, self._links.pp.size)
         works: list[dist.Work] = []
-        flats: dict[torch.dtype, Tensor] = {}
-        for number, (dtype, size) in enumerate(sizes.items()):
-            flat = torch.empty(size, dtype=dtype, device=self._device)
+        buffers: list[Tensor] = []
+        for number, parcel in enumerate(layout.parcels):
+            buffer = self._buffer(parcel)
             tag = _tag(message, number)
-            work = dist.irecv(flat, source, group=self._pp.process_group, tag=tag)
-            assert work is not None, "a rank receives in a group it is in"
-            works.append(work)
-            flats[dtype] = flat
-        return Arrival(works, flats, layout)
+            works.append(self._links.receive(buffer, source, tag))
+            buffers.append(buffer)
+        return Arrival(works, buffers, layout)
+
+    def release(self, messages: Sequence[Message]) -> None:
+        """Let go of messages that are known to have arrived."""
+        for message in messages:
+            for work, _ in self._leaving.pop(message, ()):
+                work.wait()
+
+    def limit(self, link_of_message: Message, count: int) -> None:
+        """Wait for the oldest messages of a link until no more than `count` are under way."""
+        link = self._link(link_of_message)
+        under_way = [message for message in self._leaving if self._link(message) == link]
+        self.release(under_way[: max(0, len(under_way) - count)])
 
     def finish(self) -> None:
         """Wait until everything has left."""
-        for work, _ in self._leaving:
-            work.wait()
-        self._leaving.clear()
+        self.release(list(self._leaving))
+
+    def _link(self, message: Message) -> Link:
+        size = self._links.pp.size
+        return rank_of(message.source, size), rank_of(message.target, size)
+
+    def _buffer(self, parcel: tuple[Item, ...]) -> Tensor:
+        if len(parcel) == 1:
+            return torch.empty(parcel[0].shape, dtype=parcel[0].dtype, device=self._device)
+        size = sum(item.num_bytes for item in parcel)
+        return torch.empty(size, dtype=torch.uint8, device=self._device)
 
 
-def local_shape(
-    value: ValueInfo, rows: int, axes: Axes, lengths: Mapping[str, int]
-) -> tuple[int, ...]:
-    """A value's shape on this rank: `rows` of the batch, `lengths` of sequences, parts of axes."""
-    shape: list[int] = []
-    for axis, size, split in zip(value.axes, value.sizes, value.split, strict=True):
-        base = axis.rstrip("'")
-        if size is None:
-            shape.append(rows)
-        elif any(axes.groups.mesh.axis_size(m) > 1 for m in split):
-            shape.append(axes.size(axis))
-        else:
-            shape.append(lengths.get(base, size))
-    return tuple(shape)
+def _check(message: Message, values: Mapping[str, Tensor], layout: Layout) -> None:
+    for item in layout.items:
+        tensor = values[item.name]
+        if tensor.dtype != item.dtype or tensor.shape != item.shape:
+            raise InternalError(
+                f"`{item.name}` from stage {message.source} is {_shown(tensor.dtype, tensor.shape)}"
+                f" where stage {message.target} expects {_shown(item.dtype, item.shape)}"
+            )
 
 
-def _packed(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """One flat tensor a dtype, in the order in which dtypes first come."""
-    by_dtype: dict[torch.dtype, list[Tensor]] = {}
-    for tensor in tensors:
-        by_dtype.setdefault(tensor.dtype, []).append(tensor.detach().reshape(-1))
+def _shown(dtype: torch.dtype, shape: Sequence[int]) -> str:
+    return f"{str(dtype).removeprefix('torch.')} {list(shape)}"
+
+
+def _packed(tensors: Sequence[Tensor]) -> Tensor:
+    """One contiguous tensor: the only one there is, or the bytes of all."""
+    if len(tensors) == 1:
+        return tensors[0].contiguous()
+    return torch.cat([tensor.contiguous().view(-1).view(torch.uint8) for tensor in tensors])
+
+
+def _unpacked(parcel: tuple[Item, ...], buffer: Tensor) -> list[tuple[str, Tensor]]:
+    if len(parcel) == 1:
+        return [(parcel[0].name, buffer)]
+    pieces = buffer.split([item.num_bytes for item in parcel])
     return [
-        parts[0].contiguous() if len(parts) == 1 else torch.cat(parts)
-        for parts in by_dtype.values()
+        (item.name, piece.view(item.dtype).view(item.shape))
+        for item, piece in zip(parcel, pieces, strict=True)
     ]
 
 
 def _tag(message: Message, number: int) -> int:
-    """Different for every message that may be under way at once."""
+    """Tells apart what is under way on a link at once, in 31 bits."""
     direction = 0 if message.direction == "activation" else 1
-    return ((message.microbatch * 1024 + message.edge) * 2 + direction) * 4 + number
+    place = (message.microbatch * 1024 + message.edge) * 2 + direction
+    return (place * 64 + number) % 2**31
