@@ -79,9 +79,13 @@ def local(x: Tensor, slices: Slices, dim: int) -> Tensor:
 
 def all_reduced(x: Tensor, group: Group) -> Tensor:
     """A new tensor: the sum over the group. 16-bit floats add up in float32."""
-    wide = x.float() if x.dtype in _NARROW else x.clone(memory_format=torch.contiguous_format)
-    dist.all_reduce(wide, group=group.process_group)
-    return wide.to(x.dtype)
+    if x.dtype in _NARROW:
+        wide = x.float()
+        dist.all_reduce(wide, group=group.process_group)
+        return wide.to(x.dtype)
+    total = x.clone(memory_format=torch.contiguous_format)
+    dist.all_reduce(total, group=group.process_group)
+    return total
 
 
 def gathered(x: Tensor, slices: Slices, dim: int) -> Tensor:
@@ -89,16 +93,17 @@ def gathered(x: Tensor, slices: Slices, dim: int) -> Tensor:
     dim = dim % x.dim()
     sizes = [stop - start for start, stop in slices.bounds]
     most = max(sizes)
-    part = _padded(x, dim, most).movedim(dim, 0).contiguous()
+    part = _padded(x, dim, most).contiguous()
     is_flag = part.dtype is torch.bool
     part = part.view(torch.uint8) if is_flag else part
-    whole = part.new_empty((len(sizes) * most, *part.shape[1:]))
-    _all_gather(whole, part, group=slices.group.process_group)
-    whole = whole.view(torch.bool) if is_flag else whole
+    stacked = part.new_empty((len(sizes), *part.shape))
+    _all_gather(stacked.flatten(0, 1), part, group=slices.group.process_group)
+    stacked = stacked.view(torch.bool) if is_flag else stacked
     if min(sizes) < most:
-        pieces = whole.split(most)
-        whole = torch.cat([piece[:size] for piece, size in zip(pieces, sizes, strict=True)])
-    return whole.movedim(0, dim)
+        parts = zip(stacked.unbind(), sizes, strict=True)
+        return torch.cat([each.narrow(dim, 0, size) for each, size in parts], dim)
+    # Without a copy where nothing but ones lies before `dim`.
+    return stacked.movedim(0, dim).flatten(dim, dim + 1)
 
 
 def reduce_scattered(x: Tensor, slices: Slices, dim: int) -> Tensor:
@@ -106,14 +111,16 @@ def reduce_scattered(x: Tensor, slices: Slices, dim: int) -> Tensor:
     dim = dim % x.dim()
     sizes = [stop - start for start, stop in slices.bounds]
     most = max(sizes)
-    rows = x.movedim(dim, 0)
     if min(sizes) < most:
-        rows = torch.cat([_padded(part, 0, most) for part in rows.split(sizes)])
-    wide = rows.float() if x.dtype in _NARROW else rows
-    wide = wide.contiguous()
-    own = wide.new_empty((most, *wide.shape[1:]))
-    _reduce_scatter(own, wide, group=slices.group.process_group)
-    return own[: slices.size].to(x.dtype).movedim(0, dim)
+        stacked = torch.stack([_padded(part, dim, most) for part in x.split(sizes, dim)])
+    else:
+        stacked = x.unflatten(dim, (len(sizes), most)).movedim(dim, 0)
+    is_narrow = x.dtype in _NARROW
+    wide = (stacked.float() if is_narrow else stacked).contiguous()
+    own = wide.new_empty(wide.shape[1:])
+    _reduce_scatter(own, wide.flatten(0, 1), group=slices.group.process_group)
+    own = own if slices.size == most else own.narrow(dim, 0, slices.size)
+    return own.to(x.dtype) if is_narrow else own
 
 
 def _padded(x: Tensor, dim: int, size: int) -> Tensor:
