@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from giantdsl import __version__
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from giantdsl.plan import ParallelPlan
     from giantdsl.train.job import TrainJob
     from giantdsl.train.launch.context import LaunchOptions
+    from giantdsl.train.launch.environment import Hosts
     from giantdsl.train.launch.failure import Outcome
 
 BACKENDS = ("auto", "giant", "gloo", "nccl")
@@ -101,8 +101,8 @@ def launch(
     )
 
 
-def _hosts(choice: LaunchChoice, needed: int) -> tuple[object, int]:
-    from giantdsl.train.launch.environment import Hosts
+def _hosts(choice: LaunchChoice, needed: int) -> tuple[Hosts | None, int]:
+    from giantdsl.train.launch.environment import Hosts as Several
 
     if choice.nnodes == 1:
         if choice.nproc is not None and choice.nproc != needed:
@@ -119,7 +119,7 @@ def _hosts(choice: LaunchChoice, needed: int) -> tuple[object, int]:
             f"the plan needs {needed} ranks, which {choice.nnodes} hosts with"
             f" {choice.nproc or here} each do not make"
         )
-    return Hosts.parse(choice.nnodes, choice.node_rank, choice.rdzv), here
+    return Several.parse(choice.nnodes, choice.node_rank, choice.rdzv), here
 
 
 def _options(choice: LaunchChoice, plan: ParallelPlan) -> LaunchOptions:
@@ -128,7 +128,6 @@ def _options(choice: LaunchChoice, plan: ParallelPlan) -> LaunchOptions:
     same = {
         "the plan": hashlib.sha256(repr(plan).encode()).hexdigest()[:16],
         "giantdsl": __version__,
-        "torch": version("torch"),
     }
     return LaunchOptions(backend=_backend(choice.backend), same=same)
 

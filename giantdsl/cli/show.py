@@ -69,7 +69,8 @@ def _source(compiled: Compiled, args: argparse.Namespace) -> str:
     stages = make_parallel_plan(compiled).stages
     if not 0 <= args.stage < len(stages):
         raise UsageError(f"there is no stage {args.stage}: the plan has {len(stages)}, from 0")
-    return stages[args.stage].source
+    source: str = stages[args.stage].source
+    return source
 
 
 def _schedule(compiled: Compiled, args: argparse.Namespace) -> str:

@@ -57,12 +57,10 @@ def join_group(rank: Rank, store: Store, options: LaunchOptions) -> None:
     import torch.distributed as dist
     from torch._C._distributed_c10d import PrefixStore
 
-    import giantdsl
     from giantdsl.train.launch.same import check_same_in_store
 
-    versions = {"torch": torch.__version__, "giantdsl": giantdsl.__version__}
     # As one exchange, in an order that does not depend on the rank.
-    values = {**versions, **options.same}
+    values = {"torch": torch.__version__, **options.same}
     check_same_in_store(store, rank.rank, rank.world, values, timeout_s=options.start_s)
     if options.check_collectives:
         dist.set_debug_level(dist.DebugLevel.DETAIL)  # type: ignore[attr-defined]

@@ -1,0 +1,1 @@
+"""Does a model on many ranks compute what one process computes?"""
