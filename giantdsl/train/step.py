@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from giantdsl.runtime.device import wide_dtype
+from giantdsl.train.norms import sum_of_squares
 from giantdsl.train.objective import Objective, weighted
 from giantdsl.train.optim import MasterOptimizer
 
@@ -48,8 +49,6 @@ def take_step(
     total = sum(values)
     bad = first_non_finite(values_by_name, norm_value, gradients)
     if bad is None:
-        if not math.isfinite(norm_value):
-            norm_value = gradient_norm(list(gradients.values()), exact=True).item()
         if clip > 0 and norm_value > clip:
             torch._foreach_mul_(list(gradients.values()), clip / norm_value)
         optimizer.step(learning_rate)
@@ -77,20 +76,11 @@ def accumulate_gradients(
     return sums
 
 
-def gradient_norm(gradients: Sequence[Tensor], *, exact: bool = False) -> Tensor:
-    """The 2-norm over all gradients: per tensor in its own type, the sum of squares in float64.
-
-    `exact` does the squares of the elements in float64 too: slower, for gradients whose squares
-    leave float32's range.
-    """
+def gradient_norm(gradients: Sequence[Tensor]) -> Tensor:
+    """The 2-norm over all gradients, the sum of squares in float64."""
     if not gradients:
         return torch.zeros((), dtype=torch.float64)
-    wide = wide_dtype(gradients[0].device)
-    if exact:
-        norms = [torch.linalg.vector_norm(g, dtype=wide) for g in gradients]
-    else:
-        norms = list(torch._foreach_norm(gradients))
-    return torch.linalg.vector_norm(torch.stack([n.to(wide) for n in norms]))
+    return torch.stack([sum_of_squares(g) for g in gradients]).sum().sqrt()
 
 
 def first_non_finite(

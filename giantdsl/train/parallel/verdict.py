@@ -13,8 +13,7 @@ from torch import Tensor
 from giantdsl.plan import ParallelPlan, StoredParameter
 from giantdsl.runtime.device import wide_dtype
 from giantdsl.runtime.groups import Group
-
-_BLOCK = 2**20
+from giantdsl.train.norms import sum_of_squares
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +73,6 @@ def judge(
     if bad is None and not (math.isfinite(square) and num_suspects == 0):
         bad = _bad_gradient(shares, plan, job, device)
     return Verdict(found, math.sqrt(square) if square >= 0 else math.nan, bad, used)
-
-
-def sum_of_squares(tensor: Tensor) -> Tensor:
-    """The sum over all elements in float64, a scalar: hardly depends on how a tensor is cut."""
-    wide = wide_dtype(tensor.device)
-    flat = tensor.detach().reshape(-1)
-    if tensor.device.type != "cpu":
-        return torch.linalg.vector_norm(flat, dtype=wide).square()
-    # On the CPU three times as fast as a norm in another type than the tensor's.
-    blocks = (block.to(wide) for block in flat.split(_BLOCK))
-    return torch.stack([torch.dot(block, block) for block in blocks]).sum()
 
 
 def _bad_loss(losses: Mapping[str, float], plan: ParallelPlan) -> str | None:
