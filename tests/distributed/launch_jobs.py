@@ -7,6 +7,7 @@ python -m tests.distributed.launch_jobs host JOB RANKS RUN_DIR ARGUMENT COUNT IN
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -87,8 +88,11 @@ def misbehave(what: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         case "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
-        case "abort":
-            os.abort()
+        case "sleep":
+            time.sleep(60.0)
+        case "hold the interpreter":
+            # Called with the lock held: no thread of the process runs any more.
+            ctypes.PyDLL(None).sleep(60)
         case "mismatch":
             import torch
             import torch.distributed as dist
@@ -138,8 +142,14 @@ def _argument(text: str) -> Any:
 
 
 def _options(argument: Any) -> LaunchOptions:
-    if isinstance(argument, dict) and argument.get("what") == "mismatch":
-        return replace(OPTIONS, check_collectives=True)
+    what = argument.get("what") if isinstance(argument, dict) else None
+    match what:
+        case "mismatch":
+            return replace(OPTIONS, check_collectives=True)
+        case "sleep":
+            return replace(OPTIONS, timeout_s=4.0)
+        case "hold the interpreter":
+            return replace(OPTIONS, silent_s=4.0)
     return OPTIONS
 
 

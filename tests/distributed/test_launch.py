@@ -79,6 +79,24 @@ def test_a_stopped_rank_is_found_within_5_s(tmp_path: Path) -> None:
     assert ended.seconds < 6.5
 
 
+def test_a_rank_whose_interpreter_hangs_is_found_by_its_silence(tmp_path: Path) -> None:
+    argument = steps(tmp_path, "hold the interpreter", 1)
+    ended = start_local(tmp_path, "steps", argument).end()
+    assert ended.code == 1
+    assert re.search(r"rank 1 .*step 4.*no sign of life for 4 s", the_message(ended))
+
+
+def test_a_collective_that_waits_in_vain_shows_where_all_ranks_stand(tmp_path: Path) -> None:
+    ended = start_local(tmp_path, "steps", steps(tmp_path, "sleep", 1)).end()
+    assert ended.code == 1
+    assert "rank 0 (host" in the_message(ended) and "Timed out" in the_message(ended)
+    stood = ended.outputs[0].split("where the ranks stood:\n")[1].splitlines()[0]
+    assert re.fullmatch(
+        r"  rank 1 \(\S+\): stage 1, step 4, Forward\(2\), in launch_jobs\.py:\d+ in misbehave",
+        stood,
+    )
+
+
 def test_mismatched_collectives_name_both_ranks(tmp_path: Path) -> None:
     ended = start_local(tmp_path, "steps", steps(tmp_path, "mismatch", 1)).end()
     assert ended.code == 1

@@ -32,7 +32,7 @@ from giantdsl.train.launch.failure import (
     how_it_died,
     print_failure,
 )
-from giantdsl.train.launch.place import here, is_stopped
+from giantdsl.train.launch.place import here, is_stopped, place_of
 from giantdsl.train.launch.watch import Settle, Verdict, Watch
 
 _POLL_S = 0.1
@@ -146,6 +146,8 @@ class _Parent:
                 log = None if rank.local_rank == 0 else logs / f"rank-{number}.log"
                 child = start_child(number, file, shared, log, environment)
                 self.children[number] = child
+                # Known before the rank says so itself: it may be stopped while it starts.
+                self.watch.ranks[number].place = place_of(child.process.pid)
                 self.selector.register(child.channel.socket, selectors.EVENT_READ, child)
 
     def end_all(self) -> None:

@@ -26,7 +26,11 @@ class Place:
 
 
 def here() -> Place:
-    pid = os.getpid()
+    return place_of(os.getpid())
+
+
+def place_of(pid: int) -> Place:
+    """A process of this host, by its number in this process's namespace."""
     fields = _state(pid)
     return Place(socket.gethostname(), pid, _namespace(), fields[_STARTED] if fields else "")
 
