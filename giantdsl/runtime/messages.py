@@ -16,8 +16,8 @@ from giantdsl.schedule.communication import Link
 from giantdsl.schedule.instructions import Message, rank_of
 
 PACKED_BYTES = 64 * 1024
-"""Values up to this size share a message. A message costs about as much as copying this many
-bytes twice (gloo on loopback); larger values travel as they are, without a copy."""
+"""Values up to this size share a message: fewer launches on NCCL. On gloo over loopback three
+values of up to 256 KiB take as long either way (within 15 %), above it the copy costs a tenth."""
 
 
 @dataclass(frozen=True, slots=True)
