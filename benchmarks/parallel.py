@@ -67,16 +67,18 @@ def _pipelines(pool: RankPool, results: Results, rounds: int, small: bool) -> No
 
 def _bubbles(pool: RankPool, results: Results, rounds: int, small: bool) -> None:
     steps = 2 if small else max(rounds, 5)
-    model = Model(64) if small else Model(256)
+    sizes = (64,) if small else (256, 512)
     if len(os.sched_getaffinity(0)) >= 2:
-        for schedule in ("1f1b",) if small else ("1f1b", "zero_bubble"):
-            results.bubbles.append(bubble(pool, steps, 2, model, 4, schedule, None))
+        for hidden in sizes:
+            for schedule in ("1f1b",) if small else ("1f1b", "zero_bubble"):
+                results.bubbles.append(bubble(pool, steps, 2, Model(hidden), 4, schedule, None))
     else:
         results.notes.append("no bubble of ranks with a core each: there is one core")
     if small:
         return
     if has_quota():
-        results.bubbles.append(bubble(pool, steps, 4, Model(256), 8, "1f1b", 0.2))
+        for hidden in sizes:
+            results.bubbles.append(bubble(pool, steps, 4, Model(hidden), 8, "1f1b", 0.2))
     else:
         results.notes.append("no bubble of ranks held to 0.2 core: no cgroup v1 to write here")
 
