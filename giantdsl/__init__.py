@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from giantdsl import hf, train
+    from giantdsl import hf, train, verify
     from giantdsl.errors import GiantError, InternalError, RuntimeFault, SettingsError, SpecError
     from giantdsl.spec import Spec, load, loads
 
@@ -28,6 +28,7 @@ __all__ = [
     "load",
     "loads",
     "train",
+    "verify",
 ]
 
 _HOMES = {
@@ -49,7 +50,7 @@ def __getattr__(name: str) -> object:
         # Later uses find the name without coming here again.
         globals()[name] = value
         return value
-    if name in ("hf", "train"):
+    if name in ("hf", "train", "verify"):
         return importlib.import_module(f"giantdsl.{name}")
     raise AttributeError(f"module `giantdsl` has no attribute `{name}`")
 

@@ -52,6 +52,7 @@ def compile_spec(
     overrides: Sequence[str] = (),
     profiles: Sequence[str] = (),
     plan_file: str | pathlib.Path | None = None,
+    parallel: SourceFile | None = None,
 ) -> Compiled:
     """Check a spec under its overrides.
 
@@ -60,6 +61,8 @@ def compile_spec(
       overrides: `path=value` in the language's own values, applied after profiles, later wins.
       profiles: names of `profile` sections, applied in order.
       plan_file: a file whose `parallel` section replaces the spec's.
+      parallel: the text of such a section, which nothing overrides: profiles and overrides then
+        change everything but the plan.
 
     Raises:
       SpecError: with every diagnostic of the file.
@@ -71,6 +74,8 @@ def compile_spec(
     assert source is not None
     tree = parse_file(source, sink)
     plan = None if plan_file is None else _plan_section(pathlib.Path(plan_file), sink)
+    if parallel is not None:
+        plan = _section(parallel, sink)
     if plan is not None:
         kept = [item for item in tree.items if not isinstance(item, ast.Parallel)]
         tree = ast.File(span=tree.span, source=tree.source, items=(*kept, plan))
@@ -79,6 +84,9 @@ def compile_spec(
     sink.raise_if_errors()
     changes = [node for node in settings_nodes if node is not None]
     chosen = _profiles(tree, profiles)
+    if parallel is not None:
+        chosen = [_without_plan(profile) for profile in chosen]
+        changes = [node for node in changes if not _is_of_plan(node)]
     dims = dims_of(tree, dims_overrides(chosen, changes), sink)
     program = analyze(tree, dims, _Loader(sink), sink)
     settings, origins = _settings(tree, dims, chosen, changes, sink)
@@ -135,13 +143,24 @@ def _profiles(tree: ast.File, names: Sequence[str]) -> list[ast.Profile]:
 def _plan_section(path: pathlib.Path, sink: Sink) -> ast.Parallel | None:
     """The `parallel` section of a plan file; None after reporting what is wrong with it."""
     source = read_source(path, sink)
-    if source is None:
-        return None
+    return None if source is None else _section(source, sink)
+
+
+def _section(source: SourceFile, sink: Sink) -> ast.Parallel | None:
     plan = parse_file(source, sink)
     found = next((item for item in plan.items if isinstance(item, ast.Parallel)), None)
     if found is None and not sink.has_errors:
-        raise SettingsError(f"{path} has no `parallel` section")
+        raise SettingsError(f"{source.name} has no `parallel` section")
     return found
+
+
+def _is_of_plan(setting: ast.Setting) -> bool:
+    return setting.path.parts[0].text == "parallel"
+
+
+def _without_plan(profile: ast.Profile) -> ast.Profile:
+    settings = tuple(s for s in profile.settings if not _is_of_plan(s))
+    return ast.Profile(span=profile.span, name=profile.name, settings=settings)
 
 
 def _settings(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from giantdsl.train.job import TrainJob
+    from giantdsl.verify.rows import Row
 
 
 class Spec:
@@ -85,6 +86,21 @@ class Spec:
         """What `giantdsl.train` runs. Raises SettingsError for what cannot be trained."""
         folder = None if run_dir is None else Path(run_dir)
         return make_job(self._compiled, run_dir=folder, resume=resume, device=device, quiet=quiet)
+
+    def verify(
+        self, layouts: Sequence[str] = (), *, full: bool = False, seed: int = 0
+    ) -> list[Row]:
+        """What `giantdsl.verify` does: a row for each layout, `.ok` where it equals one process."""
+        from giantdsl.verify.layouts import parse_layouts, spec_layout
+        from giantdsl.verify.runner import Runner
+        from giantdsl.verify.small import SmallSpec
+
+        small = SmallSpec(self._compiled, full=full)
+        found = parse_layouts(layouts, small.space) if layouts else [spec_layout(small.space)]
+        most = max(layout.ranks for layout in found)
+        with Runner(small.compile, most_ranks=most, seed=seed) as runner:
+            rows = [runner.run(layout) for layout in found]
+        return [row for row in rows if row is not None]
 
     def __repr__(self) -> str:
         return f"Spec({self.model!r}, {self.num_parameters:,} parameters)"

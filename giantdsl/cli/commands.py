@@ -22,6 +22,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "show": Command("show", "show the compiler's steps: ast, ir, plan, source or schedule"),
         "convert": Command("convert", "write the model as one plain PyTorch file"),
         "train": Command("train", "train the model"),
+        "verify": Command("verify", "prove that many ranks compute what one process computes"),
         "eval": Command("evaluate", "loss and perplexity of a checkpoint"),
         "generate": Command("generate", "write text with a checkpoint"),
         "data prepare": Command("data_prepare", "turn text or JSONL into a token file"),
@@ -34,5 +35,5 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
     }
 )
 
-NOT_BUILT = ("verify", "plan", "probe", "bench", "lsp")
+NOT_BUILT = ("plan", "probe", "bench", "lsp")
 """Commands of later versions: known by name, so that they are not taken for typing mistakes."""

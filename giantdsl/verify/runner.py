@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from giantdsl.verify.rows import Layout, Row
 
 from giantdsl.driver import Compiled
 from giantdsl.errors import GiantError
@@ -23,8 +22,11 @@ from giantdsl.verify.check_rank import Finding, Task, check_rank
 from giantdsl.verify.mutants import mutated
 from giantdsl.verify.places import place_text, places_of
 from giantdsl.verify.reference import Reference, make_reference
+from giantdsl.verify.rows import Layout, Row
 
 Compile = Callable[[Layout], Compiled]
+"""Gives the spec under a layout: `SmallSpec.compile`."""
+
 BOUND = 1e-10
 """Relative, in float64: rounding errors of a small model are a thousand times smaller."""
 
@@ -32,18 +34,21 @@ BOUND = 1e-10
 class Runner:
     """Compares layouts of one spec. Holds a pool of processes: close it, or use it in a `with`.
 
-    `compile_layout` gives the spec under a layout, small enough to run, in float64.
+    `compile_layout` gives the spec under a layout, small enough to run, in float64. `most_ranks`
+    will be asked for: the pool has as many from the start.
     """
 
     def __init__(
         self,
         compile_layout: Compile,
         *,
+        most_ranks: int = 1,
         seed: int = 0,
         bound: float = BOUND,
         timeout_s: float = 120,
     ) -> None:
         self._compile = compile_layout
+        self._most_ranks = most_ranks
         self._seed, self._bound, self._timeout_s = seed, bound, timeout_s
         self._pool: RankPool | None = None
         self._folder = tempfile.TemporaryDirectory(prefix="giantdsl-verify-")
@@ -58,7 +63,10 @@ class Runner:
         self._folder.cleanup()
 
     def run(self, layout: Layout, mutant: str | None = None) -> Row | None:
-        """One row; None for a mutant that the layout has no place for."""
+        """One row; None for a mutant that the layout has no place for.
+
+        Raises SpecError for a layout that is not legal.
+        """
         started = time.perf_counter()
         compiled = self._compile(layout)
         plan = make_parallel_plan(compiled)
@@ -88,7 +96,7 @@ class Runner:
             self._pool.close()
             self._pool = None
         if self._pool is None:
-            self._pool = RankPool(needed)
+            self._pool = RankPool(max(needed, self._most_ranks))
         return self._pool
 
     def _reference(self, compiled: Compiled, plan: Plan, job: TrainJob) -> tuple[Path, Path]:
