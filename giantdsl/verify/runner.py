@@ -35,7 +35,7 @@ class Runner:
     """Compares layouts of one spec. Holds a pool of processes: close it, or use it in a `with`.
 
     `compile_layout` gives the spec under a layout, small enough to run, in float64. `most_ranks`
-    will be asked for: the pool has as many from the start.
+    will be asked for: the pool has as many from the start. `pool` is one that exists already.
     """
 
     def __init__(
@@ -43,6 +43,7 @@ class Runner:
         compile_layout: Compile,
         *,
         most_ranks: int = 1,
+        pool: RankPool | None = None,
         seed: int = 0,
         bound: float = BOUND,
         timeout_s: float = 120,
@@ -50,7 +51,7 @@ class Runner:
         self._compile = compile_layout
         self._most_ranks = most_ranks
         self._seed, self._bound, self._timeout_s = seed, bound, timeout_s
-        self._pool: RankPool | None = None
+        self._pool, self._owns_pool = pool, pool is None
         self._folder = tempfile.TemporaryDirectory(prefix="giantdsl-verify-")
         self._made: dict[str, Path] = {}
 
@@ -58,7 +59,7 @@ class Runner:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._pool is not None:
+        if self._pool is not None and self._owns_pool:
             self._pool.close()
         self._folder.cleanup()
 
@@ -93,6 +94,7 @@ class Runner:
 
     def _ranks(self, needed: int) -> RankPool:
         if self._pool is not None and self._pool.size < needed:
+            assert self._owns_pool, f"a pool of {self._pool.size} for {needed} ranks"
             self._pool.close()
             self._pool = None
         if self._pool is None:
