@@ -178,6 +178,8 @@ def _perform(rank: int, request: bytes) -> tuple[bool, Any]:
         dist.init_process_group(
             "gloo", init_method=f"file://{store}", rank=rank, world_size=world, timeout=limit
         )
+        # A rank that is done at once must not hang up on others that are still joining.
+        dist.barrier()
         return True, function(rank, world, *args)
     except GiantError as error:
         return False, f"{error}\n{traceback.format_exc()}"
