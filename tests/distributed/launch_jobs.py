@@ -64,6 +64,9 @@ def steps(context: RankContext, argument: dict[str, Any]) -> str:
             if rank == argument["rank"]:
                 misbehave(argument["what"])
             elif argument.get("later") == rank:
+                while not (folder / f"started-{argument['rank']}").exists():
+                    time.sleep(0.01)
+                time.sleep(0.2)
                 raise ValueError("a second failure, of no interest")
         found = torch.tensor([stop[0] if stop else 0])
         dist.all_reduce(found, dist.ReduceOp.MAX)
@@ -113,7 +116,7 @@ def main(words: list[str]) -> int:
             options = _options(argument)
             if name == "plan that differs":
                 options = replace(options, same={"the plan": f"plan {rank.rank}"})
-            outcome = run_as_rank(rank, job, argument, options)
+            outcome = run_as_rank(rank, job, lambda: argument, options)
         else:
             ranks, run_dir, text, *more = rest
             argument = _argument(text)

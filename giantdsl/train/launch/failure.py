@@ -133,17 +133,18 @@ class Interrupted(BaseException):
 
 def describe(error: BaseException, rank: int, host: str, progress: Progress) -> Failure:
     """The failure that an exception in a rank is."""
-    position = str(progress)
+    at, position = time.time(), str(progress)
     if isinstance(error, SettingsError):
-        return Failure(rank, SETTINGS, str(error), host, position)
+        return Failure(rank, SETTINGS, str(error), host, position, at=at)
     kind = CONSEQUENCE if _is_consequence(error) else UNEXPECTED
     if isinstance(error, GiantError):
-        return Failure(rank, FAULT if kind == UNEXPECTED else kind, str(error), host, position)
+        kind = FAULT if kind == UNEXPECTED else kind
+        return Failure(rank, kind, str(error), host, position, at=at)
     # The first frame is the launcher's.
     frames = error.__traceback__.tb_next if error.__traceback__ is not None else None
     lines = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
     text = _mismatch(str(error)) or f"{type(error).__name__}: {error}"
-    return Failure(rank, kind, text, host, position, lines)
+    return Failure(rank, kind, text, host, position, lines, at)
 
 
 def how_it_died(code: int) -> str:

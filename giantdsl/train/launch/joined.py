@@ -51,34 +51,24 @@ def print_if_speaker(failure: Failure, is_speaker: bool) -> None:
 def run_as_rank(
     rank: Rank,
     job: Job | str,
-    argument: Any,
+    argument: Callable[[], Any],
     options: LaunchOptions | None = None,
     *,
     tell: Tell = print_if_speaker,
+    progress: Progress | None = None,
 ) -> Outcome:
-    """Run `job(context, argument)` as this rank, until all ranks are done or one fails.
+    """Run `job(context, argument())` as this rank, until all ranks are done or one fails.
+
+    `argument` is called where an error in it is one of the job, with others to be told.
 
     Every rank calls it. In the whole job one rank tells people of the first failure. A rank that
     is still in its job then ends with its process, within five seconds and also if its main
     thread hangs in a collective; one whose job has ended returns the Outcome.
     """
-    options = options or LaunchOptions()
-    return join_ranks(rank, job_name(job), lambda: argument, options, tell, Progress())
-
-
-def join_ranks(
-    rank: Rank,
-    job: str,
-    argument: Callable[[], Any],
-    options: LaunchOptions,
-    tell: Tell,
-    progress: Progress,
-) -> Outcome:
-    """The same, for an argument that is made where an error in it is one of the job."""
-    joined = _Joined(rank, options, tell, progress)
+    joined = _Joined(rank, options or LaunchOptions(), tell, progress or Progress())
     with _interruptible(joined):
         try:
-            return joined.run(job, argument)
+            return joined.run(job_name(job), argument)
         except Interrupted as stop:
             return Outcome(signal=stop.number)
 

@@ -108,15 +108,15 @@ class Worker:
     # ---- many hosts -------------------------------------------------------------------------
 
     def _among_hosts(self) -> Message:
-        from giantdsl.train.launch.joined import join_ranks
+        from giantdsl.train.launch.joined import run_as_rank
 
-        outcome = join_ranks(
+        outcome = run_as_rank(
             self.rank,
             self.payload.job,
             self._argument,
             self.payload.options,
-            self._tell,
-            self.progress,
+            tell=self._tell,
+            progress=self.progress,
         )
         if outcome.failure is not None:
             # The parent knows already, through `_tell`.
