@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,15 @@ def add(context: RankContext, argument: Any) -> int:
     return int(values)
 
 
-def steps(context: RankContext, argument: dict[str, Any]) -> str:
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What a training loop returns after a signal."""
+
+    step: int
+    signal: int
+
+
+def steps(context: RankContext, argument: dict[str, Any]) -> Saved | None:
     """Collectives until something happens: `rank` does `what` after three of them.
 
     Every rank leaves its process number in `folder`, and `started` marks when all run.
@@ -72,9 +80,9 @@ def steps(context: RankContext, argument: dict[str, Any]) -> str:
         dist.all_reduce(found, dist.ReduceOp.MAX)
         if int(found):
             (folder / f"saved-{rank}").touch()
-            return f"saved after signal {int(found)}"
+            return Saved(step, int(found))
         time.sleep(0.02)
-    return "never stopped"
+    return None
 
 
 def misbehave(what: str) -> None:

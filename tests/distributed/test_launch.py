@@ -110,8 +110,8 @@ def test_ctrl_c_is_passed_on_once_and_the_job_saves(tmp_path: Path) -> None:
     started.wait_for("started-0", "started-1")
     started.processes[0].send_signal(signal.SIGINT)
     ended = started.end(since=time.time())
-    assert ended.code == 0
-    assert "value: saved after signal 2\n" in ended.outputs[0]
+    assert ended.code == 128 + signal.SIGINT
+    assert "value: Saved(step=" in ended.outputs[0]
     assert {p.name for p in tmp_path.glob("saved-*")} == {"saved-0", "saved-1"}
     assert ended.seconds < 10.0
 

@@ -109,12 +109,19 @@ class Failure:
 class Outcome:
     """How a job ended: with rank 0's `value`, a `failure`, or the `signal` that interrupted it.
 
-    `value` is None too on ranks but the first, and where the job returned nothing.
+    `value` is None too on ranks but the first, and where the job returned nothing. A job that
+    catches a signal, saves and returns says so in its value: with an attribute `signal`.
     """
 
     value: Any = None
     failure: Failure | None = None
     signal: int | None = None
+
+    @classmethod
+    def of(cls, value: Any, *, is_first: bool = True, signal: int | None = None) -> Outcome:
+        """Of a job that returned `value` on this rank."""
+        returned: int | None = getattr(value, "signal", None)
+        return cls(value if is_first else None, signal=signal or returned)
 
     @property
     def exit_code(self) -> int:

@@ -122,7 +122,7 @@ class _Joined:
         outcome = self._wait_for_all()
         if outcome.failure is None and outcome.signal is None:
             leave_group()
-            outcome = Outcome(value if self.rank.rank == 0 else None)
+            outcome = Outcome.of(value, is_first=self.rank.rank == 0)
         link.close()
         if monitor is not None:
             monitor.join()

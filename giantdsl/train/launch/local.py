@@ -267,7 +267,7 @@ class _Parent:
             self._let_go()
         first = self.watch.ranks[min(self.watch.ranks)]
         value = None if first.value is None else pickle.loads(base64.b64decode(first.value))
-        return Outcome(value, signal=verdict.signal)
+        return Outcome.of(value, signal=verdict.signal)
 
     def _let_go(self) -> None:
         """The first rank last: it holds the store, which the others may still use."""

@@ -121,7 +121,7 @@ class Worker:
         if outcome.failure is not None:
             # The parent knows already, through `_tell`.
             return {"kind": "ended"}
-        if outcome.signal is not None:
+        if outcome.signal is not None and outcome.value is None:
             return {"kind": "interrupted", "signal": outcome.signal}
         return self._with_value({"kind": "done"}, outcome.value)
 
