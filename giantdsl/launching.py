@@ -78,6 +78,13 @@ def launch(
     rank = detect()
     parallel = parallel_settings(compiled)
     needed = num_ranks(parallel)
+    if parallel.compress is not None:
+        raise SettingsError("`parallel.compress` is not built yet; leave it out")
+    if rank is None and parallel.nodes not in (None, choice.nnodes):
+        raise SettingsError(
+            f"`parallel.nodes = {parallel.nodes}`: start giantdsl on each host with"
+            f" `--nnodes {parallel.nodes} --node-rank N --rdzv HOST:PORT`"
+        )
     if rank is not None and (choice.nproc or choice.rdzv):
         raise SettingsError(
             f"{rank.launcher} has started this process: `--nproc` and `--rdzv` are for where "

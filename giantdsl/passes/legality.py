@@ -21,7 +21,9 @@ def check_plan(program: Program, settings: Settings, origins: Origins, sink: Sin
     parallel = settings.parallel
     if parallel is None:
         return
-    checker = _Checker(program, parallel, origins, sink)
+    train = settings.train
+    optimizer = train.optimizer.name if train is not None else ""
+    checker = _Checker(program, parallel, origins, sink, optimizer)
     if not checker.names_are_known():
         return
     checker.lists()
@@ -33,9 +35,14 @@ def check_plan(program: Program, settings: Settings, origins: Origins, sink: Sin
 
 class _Checker:
     def __init__(
-        self, program: Program, parallel: ParallelSettings, origins: Origins, sink: Sink
+        self,
+        program: Program,
+        parallel: ParallelSettings,
+        origins: Origins,
+        sink: Sink,
+        optimizer: str,
     ) -> None:
-        self.program, self.parallel = program, parallel
+        self.program, self.parallel, self.optimizer = program, parallel, optimizer
         self.origins, self.sink = origins, sink
         self.rules: Rules = rules_of(program, parallel)
         self.places = {
@@ -107,13 +114,17 @@ class _Checker:
         self._twice()
         self._kinds()
         self._sizes()
-        tp = self.origins.setting("parallel.tp")
-        if self.rules.sizes["tp"] > 1 and not self.rules.listed["tp"] and tp is not None:
-            size = self.rules.sizes["tp"]
-            help = "say what to split: `shard heads, ff, vocab on tp`"
-            self.add(
-                "G305", "nothing is split over tp", tp, f"{size} ranks would do the same work", help
-            )
+        for mesh_axis, example in (("tp", "heads, ff, vocab"), ("cp", self._sequence())):
+            place = self.origins.setting(f"parallel.{mesh_axis}")
+            size = self.rules.sizes[mesh_axis]
+            if size > 1 and not self.rules.listed[mesh_axis] and place is not None:
+                help = f"say what to split: `shard {example} on {mesh_axis}`"
+                text = f"{size} ranks would do the same work"
+                self.add("G305", f"nothing is split over {mesh_axis}", place, text, help)
+
+    def _sequence(self) -> str:
+        axes = self.program.axes.values()
+        return next((a.name for a in axes if a.kind is AxisKind.SEQ), "s")
 
     def _twice(self) -> None:
         seen: dict[str, tuple[str, Span]] = {}
@@ -211,6 +222,7 @@ class _Checker:
             "linear": self._linear,
             "sdpa": self._sdpa,
             "rearrange": self._rearrange,
+            "dispatch": self._dispatch,
             "extern": self._extern,
         }
         whole = {
@@ -295,6 +307,19 @@ class _Checker:
                     )
                     return
 
+    def _dispatch(self, op: Op, mesh_axis: str, axis: str) -> None:
+        tokens = op.inputs[1].type.axes
+        divided = next((a for a in tokens if a in self.rules.listed["cp"]), None)
+        if mesh_axis == "cp" and op.attrs["capacity"] is not None and divided is not None:
+            self.add(
+                "G316",
+                f"`dispatch` counts the tokens of whole sequences, and `{divided}` is split over cp",
+                op.span,
+                "an expert's capacity is a share of a sequence",
+                f"leave `capacity` out, or take `{divided}` off the `shard` line of cp",
+                (self.split_label("cp", divided),),
+            )
+
     def _extern(self, op: Op, mesh_axis: str, axis: str) -> None:
         along = op.attrs["along"]
         allowed = [str(a) for a in along] if isinstance(along, tuple) else []
@@ -364,6 +389,16 @@ class _Checker:
                 "use `zero = 1`: with pp > 1 every micro-batch would gather the weights and "
                 "scatter the gradients again",
                 (self.mesh_label("pp", f"… with pp = {pp}"),),
+            )
+        if zero >= 1 and self.optimizer == "adafactor" and span is not None:
+            where = self.origins.setting("train.optimizer")
+            self.add(
+                "G404",
+                f"zero {zero} does not work with adafactor",
+                span,
+                f"zero {zero} …",
+                "use `zero = 0`, its state is small; or adamw, whose steps need no whole tensors",
+                (None if where is None else Label(where, "… with adafactor"),),
             )
         before = len(self.sink.diagnostics)
         self._counts()
