@@ -137,7 +137,7 @@ def write(out: Path, results: Results, rounds: int, loads: tuple[float, float]) 
         "says little, the ratio of processor time more.",
         "",
     ]
-    out.with_suffix(".md").write_text("\n".join(head) + table(results) + "\n")
+    out.with_suffix(".md").write_text("\n".join([*head, table(results)]) + "\n")
 
 
 def main() -> None:
@@ -146,11 +146,13 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="about a minute, for a quick look")
     parser.add_argument("--only", choices=PARTS, action="append")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--note", action="append", default=[], help="kept with the results")
     args = parser.parse_args()
     torch.set_num_threads(1)
     rounds = args.rounds or (2 if args.small else 7)
     before = os.getloadavg()[0]
     results = measure(args.only or PARTS, rounds, args.small)
+    results.notes += args.note
     print(table(results))
     if args.out is not None:
         write(args.out, results, rounds, (before, os.getloadavg()[0]))
