@@ -1,0 +1,108 @@
+"""Sums over ranks: their bits, and when they start."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from giantdsl.errors import GiantError
+from giantdsl.runtime.groups import Group
+from giantdsl.testing.ranks import RankPool
+from giantdsl.train.parallel.sums import start_sum, sum_over
+from tests.distributed.sliced_model import Layout, Runner, batch_rows
+
+
+def job(rank: int, world: int) -> Group:
+    ranks = tuple(range(world))
+    return Group("all", world, rank, ranks, dist.new_group(list(ranks)))
+
+
+def terms(rank: int, size: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    generator = torch.Generator().manual_seed(rank)
+    return (torch.randn(size, generator=generator) * 10.0 ** (rank * 3)).to(dtype)
+
+
+def sums_at_offsets(rank: int, world: int) -> list[Tensor]:
+    """One tensor, summed with more and more in front of it in the message."""
+    group, own = job(rank, world), terms(rank, 100)
+    return [
+        sum_over(torch.cat([torch.zeros(front), own]), group)[front:] for front in (0, 7, 33, 500)
+    ]
+
+
+@pytest.mark.parametrize("world", [2, 3, 4])
+def test_a_sum_has_the_same_bits_wherever_it_lies_in_the_message(
+    ranks: RankPool, world: int
+) -> None:
+    found = ranks.run(sums_at_offsets, ranks=world)
+    wanted = terms(0, 100)
+    for rank in range(1, world):
+        wanted = wanted + terms(rank, 100)
+    for sums in found:
+        assert all(torch.equal(total, wanted) for total in sums)
+
+
+def scattered(rank: int, world: int) -> Tensor:
+    pending = start_sum(terms(rank, 3 * world), job(rank, world), scatter=True)
+    return pending.chunk().clone()
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_a_chunk_has_the_bits_of_the_whole_sum(ranks: RankPool, world: int) -> None:
+    wanted = terms(0, 3 * world)
+    for rank in range(1, world):
+        wanted = wanted + terms(rank, 3 * world)
+    assert torch.equal(torch.cat(ranks.run(scattered, ranks=world)), wanted)
+
+
+def bf16_sum(rank: int, world: int) -> float:
+    values = [1.0, 2.0**-8, 2.0**-8][rank]
+    return float(sum_over(torch.full((3,), values, dtype=torch.bfloat16), job(rank, world))[0])
+
+
+def test_16_bit_sums_add_up_in_float32(ranks: RankPool) -> None:
+    """Added in bfloat16, both small terms would be lost, one after the other."""
+    assert ranks.run(bf16_sum, ranks=3) == [1.0078125] * 3
+
+
+def gradients_left(rank: int, world: int, arm: bool) -> set[str]:
+    """The parameters whose gradient is still with the module after the last backward pass."""
+    runner = Runner(Layout(dp=2, bucket_bytes=1, overlap=arm), rank)
+    runner.optimizer.zero_grad()
+    runner._run_batch(1)
+    left = {n for n, p in runner.module.named_parameters() if p.grad is not None}
+    runner.optimizer.finish()
+    return left
+
+
+def test_gradients_leave_during_the_last_backward_pass(ranks: RankPool) -> None:
+    for early, late in zip(
+        ranks.run(gradients_left, True, ranks=2),
+        ranks.run(gradients_left, False, ranks=2),
+        strict=True,
+    ):
+        # `spare` has none, so that what comes after it waits: the order is the same everywhere.
+        assert "head" not in early
+        assert {"head", "embed", "up.weight"} <= late
+        assert early < late
+
+
+def one_backward_too_many(rank: int, world: int) -> str:
+    runner = Runner(Layout(dp=2, bucket_bytes=1), rank)
+    runner.optimizer.zero_grad()
+    runner.optimizer.arm(0)
+    runner.module(batch_rows(1)).backward()
+    try:
+        runner.module(batch_rows(1)).backward()
+    except GiantError as error:
+        return str(error)
+    finally:
+        runner.optimizer.finish()
+    return "nothing"
+
+
+def test_a_gradient_that_comes_too_late_is_an_error(ranks: RankPool) -> None:
+    for text in ranks.run(one_backward_too_many, ranks=2):
+        assert "a gradient of `head` came after the last backward pass" in text
