@@ -178,9 +178,10 @@ def _perform(rank: int, request: bytes) -> tuple[bool, Any]:
         dist.init_process_group(
             "gloo", init_method=f"file://{store}", rank=rank, world_size=world, timeout=limit
         )
-        # A rank that is done at once must not hang up on others that are still joining.
+        result = function(rank, world, *args)
+        # A rank that is done must not hang up on others that are still connecting their groups.
         dist.barrier()
-        return True, function(rank, world, *args)
+        return True, result
     except GiantError as error:
         return False, f"{error}\n{traceback.format_exc()}"
     except Exception:

@@ -19,6 +19,9 @@ def sum_of_squares(tensor: Tensor) -> Tensor:
     flat = tensor.detach().reshape(-1)
     if tensor.device.type != "cpu":
         return torch.linalg.vector_norm(flat, dtype=wide).square()
+    if flat.numel() <= _BLOCK:
+        block = flat.to(wide)
+        return torch.dot(block, block)
     # On the CPU three times as fast as a norm in another type than the tensor's.
     blocks = (block.to(wide) for block in flat.split(_BLOCK))
     return torch.stack([torch.dot(block, block) for block in blocks]).sum()

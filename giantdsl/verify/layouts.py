@@ -90,6 +90,8 @@ def _parsed(text: str, space: Space) -> Layout:
             near = did_you_mean(key, known)
             raise SettingsError(f"a layout has no `{word}`" + (f"; {near}" if near else ""))
     made = replace(parallel, **values)  # type: ignore[arg-type]
+    if made.pp > 1:
+        made = replace(made, stages=Config("auto"))
     return _layout(made, space, soft=soft, microbatch=micro, label=text)
 
 

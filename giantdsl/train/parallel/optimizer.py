@@ -69,6 +69,12 @@ class ParallelOptimizer:
         self.kind, self.place = kind, place
         self._held, self._weights, self._reducer = held, weights, reducer
         self._gradients: dict[str, Tensor] = {}
+        storage = place.storage
+        self._counts = {
+            name: storage.ownership.counts(h.stored, place.at, storage.divided_over(h.stored))
+            for name, h in held.items()
+        }
+        """Does this rank add a parameter's elements to the norm?"""
         self.reached: frozenset[str] = frozenset()
         trained = [h for n, h in held.items() if n in weights.masters]
         ownership, groups = place.storage.ownership, place.groups
@@ -130,12 +136,11 @@ class ParallelOptimizer:
 
         `losses` are what the stages of this rank brought to each, summed over its microbatches.
         """
-        storage, at = self.place.storage, self.place.at
-        shares = []
-        for name, gradient in self._gradients.items():
-            stored = self._held[name].stored
-            counts = storage.ownership.counts(stored, at, storage.divided_over(stored))
-            shares.append(Share(stored, gradient, counts))
+        at = self.place.at
+        shares = [
+            Share(self._held[name].stored, gradient, self._counts[name])
+            for name, gradient in self._gradients.items()
+        ]
         # Losses are whole over tp and cp: the first rank there speaks for all.
         own = {} if at.get("tp", 0) or at.get("cp", 0) else losses
         verdict = judge(

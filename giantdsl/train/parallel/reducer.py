@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -27,6 +27,8 @@ class _Slot:
     divide: bool
     waits_for: set[str]
     flat: Tensor | None = None
+    views: list[Tensor] = field(default_factory=list)
+    """The members' places in `flat`, in their shapes."""
     pending: PendingSum | None = None
 
 
@@ -77,7 +79,7 @@ class Reducer:
             slot.waits_for = set(slot.bucket.names)
             slot.pending = None
             if not self._keep:
-                slot.flat = None
+                slot.flat, slot.views = None, []
         self._armed.clear()
         self._next = 0
         self.reached.clear()
@@ -132,8 +134,9 @@ class Reducer:
             slot.flat = torch.zeros(
                 slot.bucket.length, dtype=first.dtype, device=first.local.device
             )
+            slot.views = _views(slot, slot.flat)
         targets, sources = [], []
-        for held, view in zip(slot.members, _views(slot), strict=True):
+        for held, view in zip(slot.members, slot.views, strict=True):
             gradient = held.gradient()
             if gradient is None:
                 view.zero_()
@@ -154,12 +157,13 @@ class Reducer:
         pending = _pending(slot)
         if not slot.divide:
             pending.wait()
-            return dict(zip(slot.bucket.names, _views(slot), strict=True))
+            return dict(zip(slot.bucket.names, slot.views, strict=True))
         place, size = slot.group.rank, slot.bucket.chunk
         chunk = pending.chunk()
         if not self._keep:
             # The chunk is a view: a copy lets go of the rest.
             chunk, slot.flat, slot.pending = chunk.clone(), None, None
+            slot.views = []
         pieces = {}
         for name, offset in zip(slot.bucket.names, slot.bucket.offsets, strict=True):
             start, stop = slot.bucket.span(name, place)
@@ -169,13 +173,11 @@ class Reducer:
         return pieces
 
 
-def _views(slot: _Slot) -> list[Tensor]:
+def _views(slot: _Slot, flat: Tensor) -> list[Tensor]:
     """The members' places in the flat buffer, in their shapes."""
-    assert slot.flat is not None, "a launched bucket has a buffer"
-    return [
-        slot.flat[offset : offset + held.local.numel()].view(held.local.shape)
-        for held, offset in zip(slot.members, slot.bucket.offsets, strict=True)
-    ]
+    places = zip(slot.members, slot.bucket.offsets, strict=True)
+    locals_ = [(held.local, offset) for held, offset in places]
+    return [flat[offset : offset + own.numel()].view(own.shape) for own, offset in locals_]
 
 
 def _pending(slot: _Slot) -> PendingSum:
