@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from giantdsl.attrs import Config
 from giantdsl.errors import SettingsError
+from giantdsl.runtime.groups import Group
 from giantdsl.testing.ranks import RankPool
+from giantdsl.train.parallel.fully_sharded import layers_of, shard_fully
 from giantdsl.train.parallel.whole import gather_parameters, gather_state
 from tests.distributed.sliced_model import ADAMW, MOMENTUM, Layout, Runner
 
@@ -81,45 +86,63 @@ def test_state_and_from_zero_2_gradients_are_divided(ranks: RankPool) -> None:
     assert sizes[2][0][1] == bytes_whole // 2
 
 
+class _Tied(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(3, 3) for _ in range(3)])
+        self.head = torch.nn.Linear(3, 3)
+        self.head.weight = self.layers[1].weight
+        self.layers[0].inner = torch.nn.ModuleList([torch.nn.Linear(3, 3)])
+
+
+def test_layers_are_gathered_alone_unless_their_weights_are_used_elsewhere() -> None:
+    assert layers_of(_Tied()) == ["layers.0", "layers.2"]
+
+
 class _Losing(torch.nn.Module):
     """Leaves its loss where stages leave theirs, and returns something else."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.layer = torch.nn.Linear(3, 3, dtype=torch.float64)
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(3, 3, dtype=torch.float64)])
         self.scale = torch.nn.Parameter(torch.ones(3, dtype=torch.float64))
         self.losses: dict[str, Tensor] = {}
 
     def forward(self, x: Tensor) -> tuple[Tensor]:
-        y = self.layer(x) * self.scale
+        y = self.layers[0](x) * self.scale
         self.losses = {"lm": y.square().sum()}
-        return (y.detach(),)
+        return (y[0],)
 
 
 def sharded_losses(rank: int, world: int) -> list[float]:
     """Errors of the gradients of losses that a fully sharded stage does not return."""
-    import torch.distributed as dist
-
-    from giantdsl.runtime.groups import Group
-    from giantdsl.train.parallel.fully_sharded import shard_fully
 
     torch.manual_seed(0)
     module, plain = _Losing(), _Losing()
     plain.load_state_dict(module.state_dict())
     group = Group("dp", world, rank, tuple(range(world)), dist.new_group(list(range(world))))
     seen: set[str] = set()
-    float64 = torch.float64
     shard_fully(
-        module, ["layer"], group, dtype=float64, master=float64, kept_whole=(), reached=seen.add
+        module,
+        layers_of(module),
+        group,
+        dtype=torch.float64,
+        master=torch.float64,
+        kept_whole=(),
+        reached=seen.add,
     )
-    data = torch.randn(world, 2, 4, 3, dtype=float64)
+    data = torch.randn(world, 2, 4, 3, dtype=torch.float64)
     for part in data[rank]:
-        module(part)
+        with warnings.catch_warnings():
+            # FSDP warns of views in what it is shown.
+            warnings.simplefilter("error", UserWarning)
+            (result,) = module(part)
+        assert torch.is_tensor(result)
         module.losses["lm"].backward()
     for part in data.flatten(0, 1):
         plain(part)
         plain.losses["lm"].backward()
-    assert seen == {"layer.weight", "layer.bias", "scale"}
+    assert seen == {"layers.0.weight", "layers.0.bias", "scale"}
     pairs = zip(module.parameters(), plain.parameters(), strict=True)
     return [float((p.grad.full_tensor() - q.grad).abs().max()) for p, q in pairs]
 

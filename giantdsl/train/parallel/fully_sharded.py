@@ -62,6 +62,23 @@ def shard_fully(
     module.register_forward_hook(_hide_losses)
 
 
+def layers_of(module: nn.Module) -> list[str]:
+    """The outermost members of lists of modules: a stage's layers, each gathered at a time.
+
+    Not those whose parameters are registered elsewhere too: they are used outside the layer.
+    """
+    names: list[str] = []
+    for name, child in module.named_modules():
+        if isinstance(child, nn.ModuleList) and not any(name.startswith(f"{n}.") for n in names):
+            names += [f"{name}.{leaf}" for leaf, _ in child.named_children()]
+    places: dict[int, set[str]] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        owner = next((n for n in names if name.startswith(f"{n}.")), "")
+        places.setdefault(id(parameter), set()).add(owner)
+    shared = {owner for owners in places.values() if len(owners) > 1 for owner in owners}
+    return [name for name in names if name not in shared]
+
+
 class _Watch:
     """Before a forward pass: hooks on parameters that were gathered for the first time."""
 
@@ -85,13 +102,21 @@ class _Watch:
         parameter.register_post_accumulate_grad_hook(arrived)
 
 
+class _Returned:
+    """What a stage returned, out of FSDP's sight: no backward pass begins there."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
 def _show_losses(module: nn.Module, arguments: object, output: Any) -> Any:
     """A stage leaves its losses in `module.losses`; FSDP hooks what a forward pass returns."""
-    return output, getattr(module, "losses", {})
+    losses = getattr(module, "losses", {})
+    return (_Returned(output), losses) if losses else (output, losses)
 
 
 def _hide_losses(module: nn.Module, arguments: object, output: Any) -> Any:
     result, losses = output
     if losses:
         module.losses = losses
-    return result
+    return result.value if isinstance(result, _Returned) else result

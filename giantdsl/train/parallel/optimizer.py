@@ -17,7 +17,7 @@ from giantdsl.runtime.loader import lower_module
 from giantdsl.train.adafactor import Means
 from giantdsl.train.optim import frozen_names, make_inner, update
 from giantdsl.train.parallel.buckets import BUCKET_BYTES, Storage
-from giantdsl.train.parallel.fully_sharded import shard_fully
+from giantdsl.train.parallel.fully_sharded import layers_of, shard_fully
 from giantdsl.train.parallel.held import Held, find_parameters, watch
 from giantdsl.train.parallel.legality import check_storage
 from giantdsl.train.parallel.means import mean_axes, sliced_means
@@ -210,8 +210,8 @@ def build_parallel_optimizer(
     """Make masters of what this rank holds, then turn its modules into their computing type.
 
     `modules` are this rank's stages by index, in the masters' type. `units`, for zero 3, are the
-    submodules of each stage that are gathered at a time. Every rank builds at the same time.
-    Raises SettingsError as `check_storage` and `frozen_names` do.
+    submodules of each stage that are gathered at a time (by default its layers). Every rank
+    builds at the same time. Raises SettingsError as `check_storage` and `frozen_names` do.
     """
     check_storage(plan, kind.name)
     frozen = frozen_names([p.info.name for p in plan.parameters], freeze)
@@ -270,7 +270,7 @@ def _shard_stages(
     for stage, module in modules.items():
         shard_fully(
             module,
-            units.get(stage, ()),
+            units[stage] if stage in units else layers_of(module),
             place.groups.dp,
             dtype=compute_dtype(precision),
             master=master_dtype(precision),
