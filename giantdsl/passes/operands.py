@@ -53,9 +53,7 @@ def need(op: Op, position: int, mesh_axis: str, split: str | None, rules: Rules)
     return Need(split) if split in axes else Need(None, partial=True)
 
 
-def _attention_need(
-    op: Op, position: int, mesh_axis: str, split: str | None, rules: Rules
-) -> Need:
+def _attention_need(op: Op, position: int, mesh_axis: str, split: str | None, rules: Rules) -> Need:
     if split is None:
         return Need(None)
     axes = op.inputs[position].type.axes

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from giantdsl.ir.nodes import Program
+from giantdsl.ir.nodes import Program, statements_of
 from giantdsl.ir.types import AxisKind
 from giantdsl.passes.layout import Rules
+from giantdsl.passes.reads import results_of
 from giantdsl.plan import AxisSplit
 
 _SLOWEST_FIRST = ("cp", "ep", "tp")
@@ -13,14 +14,28 @@ _SLOWEST_FIRST = ("cp", "ep", "tp")
 def axis_splits(program: Program, rules: Rules) -> dict[str, AxisSplit]:
     """By axis, in the order of `dims`. Batches and tokens of experts are divided by what fills them."""
     found: dict[str, AxisSplit] = {}
+    written = _written(program)
     for name, axis in program.axes.items():
-        mesh = tuple(m for m in _SLOWEST_FIRST if rules.sizes[m] > 1 and _divides(rules, m, name))
+        mesh = tuple(
+            m
+            for m in _SLOWEST_FIRST
+            if rules.sizes[m] > 1 and (_divides(rules, m, name) or (name, m) in written)
+        )
         if not mesh or axis.kind in (AxisKind.BATCH, AxisKind.RAGGED):
             continue
         assert axis.extent is not None and axis.size is not None, f"axis {name} has no size"
         is_sequence = axis.kind is AxisKind.SEQ
         found[name] = AxisSplit(name, mesh, axis.extent, axis.size, is_sequence)
     return found
+
+
+def _written(program: Program) -> set[tuple[str, str]]:
+    """Layouts of single values that the spec writes: `vocab@tp`."""
+    values = [v for f in program.functions for v in (*f.params, *f.results)]
+    for function in program.functions:
+        for statement in statements_of(function):
+            values += results_of(statement)
+    return {pair for value in values for pair in value.type.at}
 
 
 def _divides(rules: Rules, mesh_axis: str, axis: str) -> bool:

@@ -115,7 +115,8 @@ class ManyRanks:
         """What each microbatch is of the whole batch, over all data ranks (invariant 1)."""
         weights = [self._weights(part) for part in parts]
         names = list(weights[0])
-        totals = torch.tensor([[w[name] for name in names] for w in weights]).double().sum(0)
+        rows = [[w[name] for name in names] for w in weights]
+        totals = torch.tensor(rows, dtype=torch.float64).sum(0)
         _sum_over(self.data, totals)
         whole = dict(zip(names, totals.tolist(), strict=True))
         return [

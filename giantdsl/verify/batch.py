@@ -25,6 +25,9 @@ def make_batch(
 
 def _made(info: InputInfo, rows: int, draw: torch.Generator, ignore: int | None) -> Tensor:
     shape = [rows if size is None else size for size in info.sizes]
+    if info.dtype == "float" and info.loss_only:
+        # It may weigh terms of a loss: a sum of weights near zero would only show rounding errors.
+        return 0.5 + torch.rand(shape, generator=draw, dtype=torch.float64)
     if info.dtype == "float":
         return torch.randn(shape, generator=draw, dtype=torch.float64)
     if info.dtype == "bool":
