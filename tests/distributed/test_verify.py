@@ -120,7 +120,7 @@ def test_a_layout_as_text_means_the_same_settings() -> None:
     for layout in all_layouts(space, 4):
         again = compile_spec(
             resources.model_path("mixtral"),
-            overrides=["train.batch=64", "train.microbatch=1"],
+            overrides=[f"train.batch={layout.batch}", "train.microbatch=1"],
             parallel=SourceFile(layout.label, layout.section),
         )
         assert again.settings.parallel is not None
