@@ -117,7 +117,7 @@ def test_the_first_tensor_that_differs_is_named_with_its_place(ranks: RankPool) 
 def test_a_layout_as_text_means_the_same_settings() -> None:
     spec = compile_spec(resources.model_path("mixtral"))
     space = Space.of(spec)
-    for layout in all_layouts(space, 4):
+    for layout in all_layouts(space, 2):
         again = compile_spec(
             resources.model_path("mixtral"),
             overrides=[f"train.batch={layout.batch}", "train.microbatch=1"],
