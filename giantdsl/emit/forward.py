@@ -12,7 +12,16 @@ from giantdsl.emit.members import member_names
 from giantdsl.emit.names import variable_name
 from giantdsl.emit.scope import Scope
 from giantdsl.emit.slices import CONVERSIONS, convert
-from giantdsl.ir.nodes import Body, Call, Op, Repeat, StageMark, Statement, Value
+from giantdsl.ir.nodes import (
+    Body,
+    Call,
+    Op,
+    Repeat,
+    StageMark,
+    Statement,
+    Value,
+    written_together,
+)
 
 RENDER: dict[str, elementwise.Render] = {
     "linear": layers.linear,
@@ -84,27 +93,17 @@ class ForwardWriter:
             self.scope.depth -= 1
 
     def statements(self, statements: Sequence[Statement]) -> None:
-        at = 0
-        while at < len(statements):
-            statement = statements[at]
+        for group in written_together(statements):
+            statement = group[0]
             self.scope.at = statement.span
             if isinstance(statement, Op):
-                group = [statement]
-                while statement.fuse is not None and at + len(group) < len(statements):
-                    following = statements[at + len(group)]
-                    if not isinstance(following, Op) or following.fuse != statement.fuse:
-                        break
-                    group.append(following)
-                self.op(group)
-                at += len(group)
-                continue
-            if isinstance(statement, Call):
+                self.op([op for op in group if isinstance(op, Op)])
+            elif isinstance(statement, Call):
                 self.call(statement)
             elif isinstance(statement, Repeat):
                 self.repeat(statement)
             else:
                 assert isinstance(statement, StageMark)
-            at += 1
 
     def op(self, group: Sequence[Op]) -> None:
         op = group[0]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from giantdsl.emit.code import Code
-from giantdsl.emit.scope import Scope, results_of
-from giantdsl.ir.nodes import Call, Function, Op, Repeat, Statement, Value
+from giantdsl.emit.scope import Scope
+from giantdsl.ir.nodes import Call, Function, Op, Repeat, Statement, Value, results_of
 
 Guard = tuple[str, ...]
 

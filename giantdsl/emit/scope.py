@@ -18,6 +18,7 @@ from giantdsl.ir.nodes import (
     Repeat,
     Statement,
     Value,
+    results_of,
     statements_of,
 )
 from giantdsl.ir.parameters import extent
@@ -258,14 +259,3 @@ def _names(function: Function) -> set[str]:
     made += [s.results for s in statements_of(function) if isinstance(s, Op | Call | Repeat)]
     losses = {id(value) for _, value in function.losses}
     return {v.name for values in made for v in values if v.name and id(v) not in losses}
-
-
-def results_of(statement: Statement) -> tuple[Value, ...]:
-    """Every value a statement makes."""
-    if isinstance(statement, Op):
-        return statement.results
-    if isinstance(statement, Call):
-        return (*statement.results, *statement.losses)
-    if isinstance(statement, Repeat):
-        return (*statement.results, *(v for _, v in statement.losses))
-    return ()

@@ -7,7 +7,7 @@ program does not grow with the number of layers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from giantdsl.attrs import Attr
@@ -258,10 +258,41 @@ class Program:
 
 def statements_of(function: Function) -> Iterator[Statement]:
     """Every statement of a function, loops entered, each body once."""
-    stack = list(reversed(function.statements))
+    return all_statements(function.statements)
+
+
+def all_statements(statements: Sequence[Statement]) -> Iterator[Statement]:
+    """Statements in order, loops entered, each body once."""
+    stack = list(reversed(statements))
     while stack:
         statement = stack.pop()
         yield statement
         if isinstance(statement, Repeat):
             for body in reversed(statement.bodies):
                 stack.extend(reversed(body.statements))
+
+
+def results_of(statement: Statement) -> tuple[Value, ...]:
+    """Every value that a statement makes, losses included."""
+    if isinstance(statement, Op):
+        return statement.results
+    if isinstance(statement, Call):
+        return (*statement.results, *statement.losses)
+    if isinstance(statement, Repeat):
+        return (*statement.results, *(value for _, value in statement.losses))
+    return ()
+
+
+def written_together(statements: Sequence[Statement]) -> Iterator[Sequence[Statement]]:
+    """The statements in order, those that were written as one call (`Op.fuse`) as one group."""
+    at = 0
+    while at < len(statements):
+        first, end = statements[at], at + 1
+        if isinstance(first, Op) and first.fuse is not None:
+            while end < len(statements):
+                following = statements[end]
+                if not isinstance(following, Op) or following.fuse != first.fuse:
+                    break
+                end += 1
+        yield statements[at:end]
+        at = end

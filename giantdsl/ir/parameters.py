@@ -98,6 +98,29 @@ def _held_name(hold: Hold) -> str:
     return join(*hold.path, hold.weight.member, hold.weight.leaf)
 
 
+def iter_layers(program: Program) -> Iterator[tuple[str, Call, bool]]:
+    """Every block used as a layer, by logical name, loops expanded.
+
+    The flag: it stands in a loop that shares its weights, so the name comes once an iteration.
+    """
+    yield from _layers(program.forward.statements, "", "", False)
+
+
+def _layers(
+    statements: list[Statement], prefix: str, index: str, again: bool
+) -> Iterator[tuple[str, Call, bool]]:
+    for statement in statements:
+        if isinstance(statement, Call):
+            name = join(prefix, statement.member, index)
+            yield name, statement, again
+            yield from _layers(statement.function.statements, name, "", again)
+        elif isinstance(statement, Repeat):
+            for i, variant in zip(statement.indices, statement.pattern, strict=True):
+                inner = index if statement.shared else join(index, str(i))
+                body = statement.bodies[variant]
+                yield from _layers(body.statements, prefix, inner, again or statement.shared)
+
+
 def join(*parts: str) -> str:
     """A dotted name of the parts that are not empty."""
     return ".".join(part for part in parts if part)

@@ -12,8 +12,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from giantdsl.errors import InternalError
-from giantdsl.ir.nodes import Call, Function, Op, Program, Repeat, Statement, Value
-from giantdsl.passes.reads import all_statements, reads_of, results_of
+from giantdsl.ir.nodes import (
+    Call,
+    Function,
+    Op,
+    Program,
+    Repeat,
+    Statement,
+    Value,
+    all_statements,
+    results_of,
+)
+from giantdsl.passes.reads import reads_of
 from giantdsl.passes.slice_loops import Placed, PlacedStatements, slice_loops
 from giantdsl.passes.split_losses import SplitLosses, split_losses
 from giantdsl.passes.stages import Placement

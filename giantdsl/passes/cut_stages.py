@@ -22,13 +22,15 @@ from giantdsl.ir.nodes import (
     Statement,
     Value,
     Weight,
+    all_statements,
+    results_of,
     statements_of,
 )
 from giantdsl.ir.parameters import iter_parameters
 from giantdsl.ir.types import FLOAT
 from giantdsl.passes.crossings import Crossings, Sent, StageContent, find_crossings
 from giantdsl.passes.gradients import values_with_gradient
-from giantdsl.passes.reads import all_statements, reads_of, results_of, with_reads
+from giantdsl.passes.reads import reads_of, with_reads
 from giantdsl.passes.split_losses import sum_of
 from giantdsl.passes.stage_names import layers_text, made_name
 from giantdsl.passes.stages import place_statements

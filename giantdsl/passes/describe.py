@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from giantdsl.ir.nodes import Call, Function, Program, Repeat, Statement, Value
-from giantdsl.ir.parameters import extent, iter_parameters, join
+from giantdsl.ir.nodes import Program, Value
+from giantdsl.ir.parameters import extent, iter_layers, iter_parameters
 from giantdsl.ir.types import BOOL, FLOAT, ROUTE, AxisKind, base_axis
-from giantdsl.passes.layout import Rules
+from giantdsl.passes.layout import MESH_AXES, Rules
 from giantdsl.passes.storage import Key, WeightLayout, owners_of
 from giantdsl.plan import ParameterInfo, StoredParameter, ValueInfo
-
-_SLOWEST_FIRST = ("dp", "cp", "ep", "tp")
 
 
 def value_info(program: Program, rules: Rules, value: Value, name: str, *, grad: bool) -> ValueInfo:
     """How a value lies on the ranks, by its type."""
-    layout = {m: rules.layout(m, value) for m in _SLOWEST_FIRST if rules.sizes[m] > 1}
+    layout = {m: rules.layout(m, value) for m in MESH_AXES if rules.sizes[m] > 1}
     axes = value.type.axes
     split = tuple(tuple(m for m, axis in layout.items() if axis == a) for a in axes)
     sizes = tuple(program.axes[base_axis(a)].extent for a in axes)
@@ -27,14 +25,16 @@ def value_info(program: Program, rules: Rules, value: Value, name: str, *, grad:
 def block_values(program: Program, rules: Rules) -> dict[str, tuple[ValueInfo, ...]]:
     """The results of every block by the logical name of its layer, loops expanded.
 
-    Blocks that work on what a router sent have no tensor that could be compared: left out.
+    Left out: blocks that work on what a router sent, which have no tensor that could be compared,
+    and those in loops that share their weights, whose name stands for every iteration.
     """
     found: dict[str, tuple[ValueInfo, ...]] = {}
-    for name, function in _layers(program.forward.statements, "", ""):
-        if not any(_is_ragged(program, value) for value in function.results):
+    for name, call, is_shared in iter_layers(program):
+        results = call.function.results
+        if not is_shared and not any(_is_ragged(program, value) for value in results):
             found[name] = tuple(
                 value_info(program, rules, value, f"{name}[{i}]", grad=True)
-                for i, value in enumerate(function.results)
+                for i, value in enumerate(results)
             )
     return found
 
@@ -42,20 +42,6 @@ def block_values(program: Program, rules: Rules) -> dict[str, tuple[ValueInfo, .
 def _is_ragged(program: Program, value: Value) -> bool:
     kinds = (program.axes[base_axis(a)].kind for a in value.type.axes)
     return value.type.dtype == ROUTE or AxisKind.RAGGED in kinds
-
-
-def _layers(
-    statements: Sequence[Statement], prefix: str, index: str
-) -> Iterator[tuple[str, Function]]:
-    for statement in statements:
-        if isinstance(statement, Call):
-            name = join(prefix, statement.member, index)
-            yield name, statement.function
-            yield from _layers(statement.function.statements, name, "")
-        elif isinstance(statement, Repeat) and not statement.shared:
-            for i, variant in enumerate(statement.pattern, statement.first):
-                body = statement.bodies[variant]
-                yield from _layers(body.statements, prefix, join(index, str(i)))
 
 
 def stored_parameters(

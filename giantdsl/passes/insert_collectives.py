@@ -29,6 +29,7 @@ from giantdsl.ir.nodes import (
     Statement,
     Value,
     WeightUse,
+    written_together,
 )
 from giantdsl.ir.types import FLOAT, AxisKind, base_axis
 from giantdsl.passes.gradients import values_with_gradient
@@ -114,16 +115,16 @@ class _Writer:
     def _body(self, statements: Sequence[Statement]) -> list[Statement]:
         self.lists.append([])
         self.made.append({})
-        at = 0
-        while at < len(statements):
-            group = _group(statements, at)
-            at += len(group)
+        self._statements(statements)
+        self.made.pop()
+        return self.lists.pop()
+
+    def _statements(self, statements: Sequence[Statement]) -> None:
+        for group in written_together(statements):
             if isinstance(group[0], Op):
                 self._ops([op for op in group if isinstance(op, Op)])
             else:
                 self._other(group[0])
-        self.made.pop()
-        return self.lists.pop()
 
     def _other(self, statement: Statement) -> None:
         if isinstance(statement, Call):
@@ -188,14 +189,7 @@ class _Writer:
         self._define(body.params, depth=len(self.lists))
         self.lists.append([])
         self.made.append({})
-        at = 0
-        while at < len(body.statements):
-            group = _group(body.statements, at)
-            at += len(group)
-            if isinstance(group[0], Op):
-                self._ops([op for op in group if isinstance(op, Op)])
-            else:
-                self._other(group[0])
+        self._statements(body.statements)
         yields = tuple(
             self._as_param(value, param) for value, param in zip(body.yields, params, strict=True)
         )
@@ -209,7 +203,7 @@ class _Writer:
         written: list[tuple[Op, Op, dict[str, str | None]]] = []
         for op in group:
             splits = {m: split_of(op, m, self.rules, self.program) for m in self.rules.sizes}
-            written.append((op, self._op(op, splits, alone=len(group) == 1), splits))
+            written.append((op, self._op(op, splits), splits))
         if any("finish" in new.attrs for _, new, _ in written):
             written = [(old, replace(new, fuse=None), splits) for old, new, splits in written]
         for _, new, _ in written:
@@ -219,7 +213,7 @@ class _Writer:
                 if made is not value:
                     self._settle(old, made, value, splits)
 
-    def _op(self, op: Op, splits: dict[str, str | None], alone: bool) -> Op:
+    def _op(self, op: Op, splits: dict[str, str | None]) -> Op:
         inputs = tuple(self._operand(op, i, splits) for i in range(len(op.inputs)))
         self._define(op.results)
         attrs: dict[str, Attr] = dict(op.attrs)
@@ -229,7 +223,7 @@ class _Writer:
         if op.kind in ("dispatch", "combine") and self._sends_tokens(op):
             attrs["exchange"] = True
         results = tuple(
-            Value("", value.type, value.span) if self._is_unsettled(op, value, splits) else value
+            Value("", value.type, value.span) if self._finish_steps(op, value, splits) else value
             for value in op.results
         )
         bias = op.weight("bias") if op.kind == "linear" else None
@@ -269,9 +263,6 @@ class _Writer:
             found = need(op, position, mesh_axis, splits[mesh_axis], self.rules)
             wanted[mesh_axis] = Need(have[mesh_axis]) if found is None else found
         return self._bring(value, have, wanted)
-
-    def _is_unsettled(self, op: Op, value: Value, splits: dict[str, str | None]) -> bool:
-        return bool(self._finish_steps(op, value, splits))
 
     def _finish_steps(
         self, op: Op, value: Value, splits: dict[str, str | None]
@@ -366,19 +357,6 @@ def _chain(value: Value, steps: Sequence[Step], last: Value) -> list[Op]:
         ops.append(Op(kind, (value,), (made,), attrs, (), "", value.span))
         value = made
     return ops
-
-
-def _group(statements: Sequence[Statement], at: int) -> Sequence[Statement]:
-    """A statement, with its neighbours if they were written as one call."""
-    first = statements[at]
-    end = at + 1
-    if isinstance(first, Op) and first.fuse is not None:
-        while end < len(statements):
-            following = statements[end]
-            if not isinstance(following, Op) or following.fuse != first.fuse:
-                break
-            end += 1
-    return statements[at:end]
 
 
 def _moved(axis: str | None, source: Value, target: Value) -> str | None:

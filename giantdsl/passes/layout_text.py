@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from giantdsl.ir.nodes import Call, Function, Op, Program, Repeat, StageMark, Statement, Value
 from giantdsl.ir.types import FLOAT
-from giantdsl.passes.layout import Rules
+from giantdsl.passes.layout import MESH_AXES, Rules
 from giantdsl.passes.storage import Key, WeightLayout, owners_of
 
 _BACKWARD = {
@@ -18,7 +18,6 @@ _BACKWARD = {
     "reduce_scatter": ("reduce-scatter", "all-gather"),
     "local": ("slice", ""),
 }
-_MESH = ("dp", "cp", "ep", "tp")
 
 
 def layout_lines(
@@ -52,7 +51,7 @@ class _Text:
         return f"[{', '.join(self._axis(value, axis) for axis in value.type.axes)}]"
 
     def _axis(self, value: Value, axis: str) -> str:
-        mesh = [m for m in _MESH if self.rules.layout(m, value) == axis]
+        mesh = [m for m in MESH_AXES if self.rules.layout(m, value) == axis]
         return "@".join([axis, *mesh])
 
     def statements(self, statements: Sequence[Statement], indent: str) -> Iterator[str]:

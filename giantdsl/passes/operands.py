@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from giantdsl.ir.nodes import Op, Program
-from giantdsl.ir.types import ROUTE
 from giantdsl.passes.layout import Rules
 
 CONVERTED = ("cp", "tp")
@@ -67,7 +66,3 @@ def _attention_need(op: Op, position: int, mesh_axis: str, split: str | None, ru
         # Every query may look at every key.
         return Need(None, partial=True)
     return Need(split) if split in axes else Need(None, partial=True)
-
-
-def is_opaque(dtype: str) -> bool:
-    return dtype == ROUTE

@@ -1,22 +1,11 @@
-"""What statements read and make, and the same statements reading other values."""
+"""What statements read, and the same statements reading other values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from giantdsl.ir.nodes import Body, Call, Op, Repeat, StageMark, Statement, Value
-
-
-def results_of(statement: Statement) -> tuple[Value, ...]:
-    """Every value that a statement makes, losses included."""
-    if isinstance(statement, Op):
-        return statement.results
-    if isinstance(statement, Call):
-        return (*statement.results, *statement.losses)
-    if isinstance(statement, Repeat):
-        return (*statement.results, *(value for _, value in statement.losses))
-    return ()
+from giantdsl.ir.nodes import Body, Call, Op, Repeat, StageMark, Statement, Value, results_of
 
 
 def reads_of(statement: Statement) -> list[Value]:
@@ -68,12 +57,3 @@ def with_reads(statement: Statement, others: Mapping[int, Value]) -> Statement:
         )
         return replace(statement, bodies=bodies, inits=swap(statement.inits), every=0)
     return statement
-
-
-def all_statements(statements: Sequence[Statement]) -> Iterator[Statement]:
-    """Statements in order, loops entered, each body once."""
-    for statement in statements:
-        yield statement
-        if isinstance(statement, Repeat):
-            for body in statement.bodies:
-                yield from all_statements(body.statements)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from giantdsl.ir.nodes import Program, statements_of
+from giantdsl.ir.nodes import Program, results_of, statements_of
 from giantdsl.ir.types import AxisKind
-from giantdsl.passes.layout import Rules
-from giantdsl.passes.reads import results_of
+from giantdsl.passes.layout import MESH_AXES, Rules
 from giantdsl.plan import AxisSplit
-
-_SLOWEST_FIRST = ("cp", "ep", "tp")
 
 
 def axis_splits(program: Program, rules: Rules) -> dict[str, AxisSplit]:
@@ -18,7 +15,7 @@ def axis_splits(program: Program, rules: Rules) -> dict[str, AxisSplit]:
     for name, axis in program.axes.items():
         mesh = tuple(
             m
-            for m in _SLOWEST_FIRST
+            for m in MESH_AXES
             if rules.sizes[m] > 1 and (_divides(rules, m, name) or (name, m) in written)
         )
         if not mesh or axis.kind in (AxisKind.BATCH, AxisKind.RAGGED):

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from giantdsl.diagnostics import Diagnostic, Label
-from giantdsl.ir.nodes import Hold, Op, Program, Repeat, Value
+from giantdsl.ir.nodes import Hold, Op, Program, Repeat, Value, all_statements
 from giantdsl.ir.types import ROUTE, AxisKind, base_axis
 from giantdsl.passes.cut_stages import StageProgram, cut_stages
-from giantdsl.passes.reads import all_statements
 from giantdsl.passes.stages import empty_stage, misplaced_mark, wanted_stages
 from giantdsl.settings.values import ParallelSettings
 from giantdsl.source import Span

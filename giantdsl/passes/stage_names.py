@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from giantdsl.ir.nodes import Call, Function, Op, Repeat, Statement, Value
-from giantdsl.passes.reads import all_statements
+from giantdsl.ir.nodes import Call, Function, Op, Repeat, Statement, Value, all_statements
 
 
 def made_name(maker: Statement, value: Value) -> str:
