@@ -199,6 +199,23 @@ def attentions(rank: int, world: int, mesh_axis: str, kv: int) -> None:
             close(found, part(wanted, heads, 2))
 
 
+def kept_key_heads(rank: int, world: int) -> list[int]:
+    """Sizes of the tensors of key heads that a backward pass keeps on this rank."""
+    heads = axes_of(rank, world, "tp").heads_tp
+    q, k, v = drawn(2, 5, HEADS, 4), drawn(2, 5, 2, 4), drawn(2, 5, 2, 4)
+    for x in (q, k, v):
+        x.requires_grad_()
+    kept: list[int] = []
+
+    def keep(x: Tensor) -> Tensor:
+        kept.append(x.untyped_storage().nbytes() // x.itemsize)
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        ops.attention(part(q, heads, 2), k * 1, v * 1, heads=heads, causal=True)
+    return [size for size in kept if size == k.numel()]
+
+
 def rings(rank: int, world: int, zigzag: bool, kv: int, length: int) -> None:
     """Keys that go round against all keys at once: results and gradients (laws 1 and 9)."""
     groups = Groups.make(Mesh.of({"cp": world}), rank)
@@ -360,6 +377,11 @@ ALL: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "experts with a capacity": (experts, (1.0,)),
     "balance": (balance, ()),
 }
+
+
+def test_a_rank_keeps_only_the_key_heads_it_needs(ranks: RankPool) -> None:
+    """Two key heads, three query heads of one of them on each rank."""
+    assert ranks.run(kept_key_heads, ranks=2) == [[], []]
 
 
 @pytest.mark.parametrize("world", [2, 4])

@@ -49,16 +49,20 @@ def attention(
 
 
 def _picked(k: Tensor, v: Tensor, heads: Slices) -> tuple[Tensor, Tensor]:
-    """One key head for each query head here: head h looks at h // (heads / kv)."""
+    """The key heads that the query heads here look at, head h at h // (heads / kv).
+
+    Copies: the backward pass then keeps these, and not all key heads.
+    """
     group = heads.whole // k.size(-2)
     index = heads.index(k.device) // group
     first, last = int(index[0]), int(index[-1])
     count = last - first + 1
-    # Where every key head here has as many query heads, attention shares it without a copy.
+    # Where every key head here has as many query heads, attention shares it.
     if heads.size % count == 0 and torch.equal(
         index - first, torch.arange(heads.size, device=k.device) // (heads.size // count)
     ):
-        return k.narrow(-2, first, count), v.narrow(-2, first, count)
+        k, v = k.narrow(-2, first, count), v.narrow(-2, first, count)
+        return k.contiguous(), v.contiguous()
     return k.index_select(-2, index), v.index_select(-2, index)
 
 
