@@ -27,6 +27,7 @@ from pathlib import Path
 import torch
 from parallel_bubble import Bubble, bubble, has_quota
 from parallel_data import data
+from parallel_megatron import has_megatron
 from parallel_pipeline import Model, Overhead, pipeline
 from parallel_sequence import sequence
 from parallel_slices import slices
@@ -49,6 +50,8 @@ def measure(parts: Sequence[str], rounds: int, small: bool) -> Results:
     results = Results()
     if "slices" in parts:
         results.rows += slices(rounds, (64,) if small else (64, 256, 1024))
+        if not has_megatron():
+            results.notes.append("no rows of Megatron-core's layers: it is not installed")
     with RankPool(2 if small else 4) as pool:
         if "data" in parts:
             results.rows += data(pool, rounds, 64, 2 if small else 8, calls=1 if small else 4)
