@@ -226,6 +226,7 @@ def build_many_ranks(
         dtype=compute_dtype(precision),
         device=device,
         on_last_backward=optimizer.arm,
+        on_stage_done=optimizer.stage_done,
         note=note,
     )
     return ManyRanks(plan, settings, groups, model, optimizer, executor, label_counter(job, plan))

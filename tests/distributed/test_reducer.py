@@ -89,20 +89,61 @@ def test_gradients_leave_during_the_last_backward_pass(ranks: RankPool) -> None:
         assert early < late
 
 
-def one_backward_too_many(rank: int, world: int) -> str:
-    runner = Runner(Layout(dp=2, bucket_bytes=1), rank)
+def left_after_the_stage(rank: int, world: int, bucket_bytes: int) -> tuple[set[str], set[str]]:
+    """Those of one backward pass, before and after the rank hears that it was the stage's last."""
+    runner = Runner(Layout(dp=2, bucket_bytes=bucket_bytes), rank)
     runner.optimizer.zero_grad()
     runner.optimizer.arm(0)
     runner.module(batch_rows(1)).backward()
+    before = {n for n, p in runner.module.named_parameters() if p.grad is not None}
+    runner.optimizer.stage_done(0)
+    after = {n for n, p in runner.module.named_parameters() if p.grad is not None}
+    runner.optimizer.finish()
+    return before, after
+
+
+@pytest.mark.parametrize("bucket_bytes", [1, 2**20])
+def test_all_gradients_of_a_stage_leave_with_its_last_pass(
+    ranks: RankPool, bucket_bytes: int
+) -> None:
+    """Those too that wait behind `spare`, which has none."""
+    for before, after in ranks.run(left_after_the_stage, bucket_bytes, ranks=2):
+        assert before
+        assert not after
+
+
+def hooks(rank: int, world: int, layout: Layout) -> dict[str, int]:
+    """How many functions of ours the backward pass calls for each parameter."""
+    runner = Runner(layout, rank)
+    parameters = runner.module.named_parameters()
+    return {n: len(p._post_accumulate_grad_hooks or ()) for n, p in parameters}
+
+
+def test_the_last_bucket_does_without_hooks(ranks: RankPool) -> None:
+    (one, _) = ranks.run(hooks, Layout(dp=2, bucket_bytes=2**20), ranks=2)
+    assert set(one.values()) == {0}
+    (several, _) = ranks.run(hooks, Layout(dp=2, bucket_bytes=1), ranks=2)
+    assert several["head"] == 1
+    assert list(several.values()).count(0) == 1
+    (widened, _) = ranks.run(hooks, Layout(dp=2, precision="bf16", bucket_bytes=2**20), ranks=2)
+    assert set(widened.values()) == {1}
+
+
+def one_backward_too_many(rank: int, world: int, bucket_bytes: int) -> str:
+    runner = Runner(Layout(dp=2, bucket_bytes=bucket_bytes), rank)
+    runner.optimizer.zero_grad()
+    runner.optimizer.arm(0)
+    runner.module(batch_rows(1)).backward()
+    runner.optimizer.stage_done(0)
+    runner.module(batch_rows(1)).backward()
     try:
-        runner.module(batch_rows(1)).backward()
+        runner.optimizer.finish()
     except GiantError as error:
         return str(error)
-    finally:
-        runner.optimizer.finish()
     return "nothing"
 
 
-def test_a_gradient_that_comes_too_late_is_an_error(ranks: RankPool) -> None:
-    for text in ranks.run(one_backward_too_many, ranks=2):
+@pytest.mark.parametrize("bucket_bytes", [1, 2**20])
+def test_a_gradient_that_comes_too_late_is_an_error(ranks: RankPool, bucket_bytes: int) -> None:
+    for text in ranks.run(one_backward_too_many, bucket_bytes, ranks=2):
         assert "a gradient of `head` came after the last backward pass" in text
