@@ -1,4 +1,4 @@
-"""Sums over ranks: their bits, and when they start."""
+"""Sums over ranks: their bits, when they start, and who looks at them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from giantdsl import resources
+from giantdsl.driver import compile_spec
 from giantdsl.errors import GiantError
-from giantdsl.runtime.groups import Group
+from giantdsl.planning import make_parallel_plan
+from giantdsl.running import make_job
+from giantdsl.runtime.groups import Group, Groups
+from giantdsl.runtime.rank_model import mesh_of
 from giantdsl.testing.ranks import RankPool
+from giantdsl.train.many_ranks import build_many_ranks, group_sets
 from giantdsl.train.parallel.sums import start_sum, sum_over
 from tests.distributed.sliced_model import Layout, Runner, batch_rows
 
@@ -129,6 +135,21 @@ def test_the_last_bucket_does_without_hooks(ranks: RankPool) -> None:
     assert set(widened.values()) == {1}
 
 
+def looked_at(rank: int, world: int, zero: int) -> tuple[int, int]:
+    """Elements that a rank looks at for the norm, and that it has."""
+    optimizer = Runner(Layout(dp=2, zero=zero, bucket_bytes=2**20), rank).optimizer
+    optimizer.zero_grad()
+    (summed,) = optimizer._reducer.finish()
+    return summed.own.numel(), summed.flat.numel()
+
+
+def test_ranks_with_the_same_sums_share_out_the_norm(ranks: RankPool) -> None:
+    for own, have in ranks.run(looked_at, 0, ranks=2):
+        assert own == have // 2
+    for own, have in ranks.run(looked_at, 1, ranks=2):
+        assert own == have
+
+
 def one_backward_too_many(rank: int, world: int, bucket_bytes: int) -> str:
     runner = Runner(Layout(dp=2, bucket_bytes=bucket_bytes), rank)
     runner.optimizer.zero_grad()
@@ -147,3 +168,24 @@ def one_backward_too_many(rank: int, world: int, bucket_bytes: int) -> str:
 def test_a_gradient_that_comes_too_late_is_an_error(ranks: RankPool, bucket_bytes: int) -> None:
     for text in ranks.run(one_backward_too_many, bucket_bytes, ranks=2):
         assert "a gradient of `head` came after the last backward pass" in text
+
+
+def left_after_a_batch(rank: int, world: int) -> set[str]:
+    """The parameters whose gradients wait for `finish` on a rank of a training run."""
+    compiled = compile_spec(
+        resources.model_path("gpt2"), overrides=("parallel.dp=2",), profiles=("tiny",)
+    )
+    plan = make_parallel_plan(compiled)
+    groups = Groups.make(mesh_of(plan), rank, group_sets(plan))
+    many = build_many_ranks(make_job(compiled), plan, groups, torch.device("cpu"))
+    tokens = torch.randint(250, (2, 32), generator=torch.Generator().manual_seed(rank))
+    parts = many.parts({"tokens": tokens, "labels": tokens}, 4)
+    many.optimizer.zero_grad()
+    many.executor.run(parts, many.noise(1, range(2), parts), many.shares(parts).each)
+    left = {n for n, p in many.model.parameters.items() if p.grad is not None}
+    many.optimizer.finish()
+    return left
+
+
+def test_training_runs_tell_when_a_stage_is_done(ranks: RankPool) -> None:
+    assert ranks.run(left_after_a_batch, ranks=2) == [set(), set()]

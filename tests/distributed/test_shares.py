@@ -16,7 +16,9 @@ def job(world: int, rank: int) -> Group:
     return Group("all", world, rank, ranks, dist.new_group(list(ranks)) if world > 1 else None)
 
 
-def shares_of(rank: int, world: int, weights: list[list[dict[str, float]]]) -> list[dict[str, float]]:
+def shares_of(
+    rank: int, world: int, weights: list[list[dict[str, float]]]
+) -> list[dict[str, float]]:
     batch = BatchShares(weights[rank], job(world, rank))
     found = [dict(each) for each in batch.each]
     batch.wait()

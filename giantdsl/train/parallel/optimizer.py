@@ -72,7 +72,7 @@ class ParallelOptimizer:
         self._gradients: dict[str, Tensor] = {}
         storage = place.storage
         self._counts = {
-            name: storage.ownership.counts(h.stored, place.at, storage.divided_over(h.stored))
+            name: storage.ownership.counts(h.stored, place.at, storage.counted_over(h.stored))
             for name, h in held.items()
         }
         """Does this rank add a parameter's elements to the norm?"""
@@ -145,7 +145,7 @@ class ParallelOptimizer:
         at = self.place.at
         # Those that lie together have copies on the same ranks: one of them speaks for all.
         shares = [
-            Share(summed.flat, self._counts[next(iter(summed.parts))])
+            Share(summed.own, self._counts[next(iter(summed.parts))])
             for summed in self._summed
             if summed.parts
         ]

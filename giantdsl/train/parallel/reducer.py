@@ -22,10 +22,11 @@ class Summed:
     """Gradients of this rank that lie together: all of them in `flat`, with zeros between.
 
     What concerns all elements alike, such as their norm, costs one call this way and not one for
-    each parameter.
+    each parameter. `own` is the part that other ranks which have the same leave to this one.
     """
 
     flat: Tensor
+    own: Tensor
     parts: Mapping[str, Tensor]
 
 
@@ -144,7 +145,7 @@ class Reducer:
         for name, held in self._alone.items():
             gradient = held.gradient()
             if gradient is not None:
-                summed.append(Summed(gradient, {name: gradient}))
+                summed.append(Summed(gradient, gradient, {name: gradient}))
                 if not held.is_made_up:
                     self.reached.add(name)
         for slot in self._slots:
@@ -189,7 +190,7 @@ class Reducer:
             pending.wait()
             if slot.summed is None:
                 parts = dict(zip(slot.bucket.names, slot.views, strict=True))
-                slot.summed = Summed(pending.flat, parts)
+                slot.summed = Summed(pending.flat, pending.chunk(), parts)
             return slot.summed
         if self._keep:
             chunk = pending.chunk()
@@ -199,7 +200,7 @@ class Reducer:
             slot.flat, slot.views, slot.pending = None, [], None
         if slot.summed is None:
             parts = {name: chunk[start:stop] for name, start, stop in slot.spans}
-            slot.summed = Summed(chunk, parts)
+            slot.summed = Summed(chunk, chunk, parts)
         return slot.summed
 
 

@@ -31,9 +31,9 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Gradients of this rank, or pieces of some, in one tensor: all add to the norm or none."""
+    """What this rank looks at of gradients that lie together: all of it adds to the norm, or none."""
 
-    flat: Tensor
+    elements: Tensor
     counts: bool
 
 
@@ -48,13 +48,13 @@ def judge(
 ) -> Verdict:
     """Collective over the whole job: one small all-reduce, a second where something is not finite.
 
-    `shares` hold the same as `gradients`, which has them by name. `losses` are what this rank
-    adds to each: nothing where another rank stands for it.
+    `gradients` has by name what lies in `shares`, and what other ranks look at of it. `losses` are
+    what this rank adds to each: nothing where another rank stands for it.
     """
     names = [stored.info.name for stored in plan.parameters]
     wide = wide_dtype(device)
     zero = torch.zeros((), dtype=wide, device=device)
-    squares = [sum_of_squares(share.flat) for share in shares]
+    squares = [sum_of_squares(share.elements) for share in shares]
     counted = [s for s, share in zip(squares, shares, strict=True) if share.counts]
     # Copies are looked at too: what only a copy has would otherwise be used unseen.
     others = [s for s, share in zip(squares, shares, strict=True) if not share.counts]
