@@ -50,6 +50,7 @@ def data(pool: RankPool, rounds: int, hidden: int, layers: int, calls: int) -> l
         for zero, peer, target in (
             (0, "plain", None),
             (0, "DDP", 1.0),
+            (0, "DDP by labels", 1.0),
             (1, "DDP", 1.0),
             (1, "DDP + ZeRO-1", 1.0),
             (2, "DDP", 1.0),
@@ -73,7 +74,8 @@ def on_rank(rank: int, world: int, case: Case, rounds: int, calls: int) -> dict[
         steps[f"zero {zero}, step"] = our_step(many, batch, world)
     for name in ("plain", "DDP", "FSDP2"):
         gradients[f"{name}, gradients"] = peer_gradients(wrapped(case, name), batch)
-        steps[f"{name}, step"] = peer_step(wrapped(case, name), batch, divided=False)
+        steps[f"{name}, step"] = peer_step(wrapped(case, name), batch)
+    steps["DDP by labels, step"] = peer_step(wrapped(case, "DDP"), batch, by_labels=True)
     steps["DDP + ZeRO-1, step"] = peer_step(wrapped(case, "DDP"), batch, divided=True)
     return alternate(gradients, rounds, calls, warm=4) | alternate(steps, rounds, calls, warm=4)
 
@@ -154,8 +156,14 @@ def peer_gradients(peer: Peer, batch: Mapping[str, Tensor]) -> Callable[[], None
     return run
 
 
-def peer_step(peer: Peer, batch: Mapping[str, Tensor], *, divided: bool) -> Callable[[], None]:
-    """With a clipped norm, and the loss read, as a training loop does."""
+def peer_step(
+    peer: Peer, batch: Mapping[str, Tensor], *, divided: bool = False, by_labels: bool = False
+) -> Callable[[], None]:
+    """With a clipped norm, and the loss read, as a training loop does.
+
+    `by_labels`: ranks weigh what valid labels they have, as ours do, so that the loss is the mean
+    over the batch's labels; otherwise it is the mean of the ranks' means.
+    """
     parameters = peer.parameters
     groups = [
         {"params": peer.decayed, "weight_decay": 0.1},
@@ -170,6 +178,8 @@ def peer_step(peer: Peer, batch: Mapping[str, Tensor], *, divided: bool) -> Call
 
     def run() -> None:
         loss = peer.model(**batch)
+        if by_labels:
+            loss = loss * share_of_labels(batch["labels"])
         loss.backward()
         norm = nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
@@ -180,3 +190,11 @@ def peer_step(peer: Peer, batch: Mapping[str, Tensor], *, divided: bool) -> Call
         float(total)
 
     return run
+
+
+def share_of_labels(labels: Tensor) -> Tensor:
+    """This rank's share of all valid labels, times the ranks: DDP divides by their number."""
+    own = (labels != -100).sum().double()
+    total = own.clone()
+    dist.all_reduce(total)
+    return own / total * dist.get_world_size()
