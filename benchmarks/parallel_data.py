@@ -1,11 +1,13 @@
 """Two ranks with the same model and different rows: our sums and ZeRO against DDP and FSDP2.
 
-All wrap the same emitted module, so that only what is around it differs.
+All wrap the same emitted module and decay the same parameters, so that only what is around them
+differs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
@@ -48,6 +50,7 @@ def data(pool: RankPool, rounds: int, hidden: int, layers: int, calls: int) -> l
         for zero, peer, target in (
             (0, "plain", None),
             (0, "DDP", 1.0),
+            (0, "DDP by labels", 1.0),
             (1, "DDP", 1.0),
             (1, "DDP + ZeRO-1", 1.0),
             (2, "DDP", 1.0),
@@ -70,9 +73,10 @@ def on_rank(rank: int, world: int, case: Case, rounds: int, calls: int) -> dict[
             gradients["zero 0, gradients"] = our_gradients(many, batch)
         steps[f"zero {zero}, step"] = our_step(many, batch, world)
     for name in ("plain", "DDP", "FSDP2"):
-        gradients[f"{name}, gradients"] = peer_gradients(*wrapped(case, name), batch)
-        steps[f"{name}, step"] = peer_step(*wrapped(case, name), batch, divided=False)
-    steps["DDP + ZeRO-1, step"] = peer_step(*wrapped(case, "DDP"), batch, divided=True)
+        gradients[f"{name}, gradients"] = peer_gradients(wrapped(case, name), batch)
+        steps[f"{name}, step"] = peer_step(wrapped(case, name), batch)
+    steps["DDP by labels, step"] = peer_step(wrapped(case, "DDP"), batch, by_labels=True)
+    steps["DDP + ZeRO-1, step"] = peer_step(wrapped(case, "DDP"), batch, divided=True)
     return alternate(gradients, rounds, calls, warm=4) | alternate(steps, rounds, calls, warm=4)
 
 
@@ -94,19 +98,39 @@ def our_step(many: ManyRanks, batch: Mapping[str, Tensor], world: int) -> Callab
     return run
 
 
-def wrapped(case: Case, name: str) -> tuple[nn.Module, nn.Module]:
-    """The emitted module of one process, and it inside what the peer puts around it."""
-    compiled = compile_spec(case.path, overrides=case.overrides)
-    inner = build_module(make_plan(compiled), "cpu", seed=0, dtype=torch.float32)
-    model = WithLoss(inner)
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The emitted module of one process inside what a peer puts around it.
+
+    `decayed` and `plain` are its parameters, in two groups of an optimizer as ours are.
+    """
+
+    model: nn.Module
+    decayed: list[nn.Parameter]
+    plain: list[nn.Parameter]
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        return [*self.decayed, *self.plain]
+
+
+def wrapped(case: Case, name: str) -> Peer:
+    plan = make_plan(compile_spec(case.path, overrides=case.overrides))
+    inner = build_module(plan, "cpu", seed=0, dtype=torch.float32)
+    model: nn.Module = WithLoss(inner)
     if name == "DDP":
-        return inner, DistributedDataParallel(model, gradient_as_bucket_view=True)
+        model = DistributedDataParallel(model, gradient_as_bucket_view=True)
     if name == "FSDP2":
         mesh = init_device_mesh("cpu", (dist.get_world_size(),))
         for layer in inner.decoder:
             fully_shard(layer, mesh=mesh)
         fully_shard(model, mesh=mesh)
-    return inner, model
+    own = dict(inner.named_parameters())
+    decayed, plain = (
+        [own[info.name] for info in plan.parameters if info.decay == decays]
+        for decays in (True, False)
+    )
+    return Peer(model, decayed, plain)
 
 
 class WithLoss(nn.Module):
@@ -121,13 +145,11 @@ class WithLoss(nn.Module):
         return self.inner.losses["lm"]
 
 
-def peer_gradients(
-    inner: nn.Module, model: nn.Module, batch: Mapping[str, Tensor]
-) -> Callable[[], None]:
-    parameters = list(inner.parameters())
+def peer_gradients(peer: Peer, batch: Mapping[str, Tensor]) -> Callable[[], None]:
+    parameters = peer.parameters
 
     def run() -> None:
-        model(**batch).backward()
+        peer.model(**batch).backward()
         for parameter in parameters:
             parameter.grad = None
 
@@ -135,19 +157,29 @@ def peer_gradients(
 
 
 def peer_step(
-    inner: nn.Module, model: nn.Module, batch: Mapping[str, Tensor], *, divided: bool
+    peer: Peer, batch: Mapping[str, Tensor], *, divided: bool = False, by_labels: bool = False
 ) -> Callable[[], None]:
-    """With a clipped norm, and the loss read, as a training loop does."""
-    parameters = list(inner.parameters())
-    settings = {"lr": RATE, "betas": (0.9, 0.95), "weight_decay": 0.1, "fused": True}
+    """With a clipped norm, and the loss read, as a training loop does.
+
+    `by_labels`: ranks weigh what valid labels they have, as ours do, so that the loss is the mean
+    over the batch's labels; otherwise it is the mean of the ranks' means.
+    """
+    parameters = peer.parameters
+    groups = [
+        {"params": peer.decayed, "weight_decay": 0.1},
+        {"params": peer.plain, "weight_decay": 0.0},
+    ]
+    settings = {"lr": RATE, "betas": (0.9, 0.95), "fused": True}
     optimizer: torch.optim.Optimizer
     if divided:
-        optimizer = ZeroRedundancyOptimizer(parameters, torch.optim.AdamW, **settings)
+        optimizer = ZeroRedundancyOptimizer(groups, torch.optim.AdamW, **settings)
     else:
-        optimizer = torch.optim.AdamW(parameters, **settings)
+        optimizer = torch.optim.AdamW(groups, **settings)
 
     def run() -> None:
-        loss = model(**batch)
+        loss = peer.model(**batch)
+        if by_labels:
+            loss = loss * share_of_labels(batch["labels"])
         loss.backward()
         norm = nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
@@ -158,3 +190,11 @@ def peer_step(
         float(total)
 
     return run
+
+
+def share_of_labels(labels: Tensor) -> Tensor:
+    """This rank's share of all valid labels, times the ranks: DDP divides by their number."""
+    own = (labels != -100).sum().double()
+    total = own.clone()
+    dist.all_reduce(total)
+    return own / total * dist.get_world_size()

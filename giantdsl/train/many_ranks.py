@@ -32,6 +32,7 @@ from giantdsl.train.parallel.optimizer import (
     build_parallel_optimizer,
     combined_groups,
 )
+from giantdsl.train.parallel.shares import BatchShares
 from giantdsl.train.parallel.step import take_parallel_step
 from giantdsl.train.parallel.whole import (
     gather_parameters,
@@ -43,7 +44,6 @@ from giantdsl.train.session import HeldOut
 from giantdsl.train.step import StepResult
 
 Part = Mapping[str, Tensor]
-Shares = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +79,19 @@ class ManyRanks:
         mine = self.rows(indices)
         parts = self.parts(batch, len(indices))
         noise = self.noise(step, mine, parts)
-        shares = self.shares(parts)
         return take_parallel_step(
-            lambda: self.executor.run(parts, noise, shares),
+            lambda: self._run(parts, noise),
             self.optimizer,
             learning_rate=learning_rate,
             clip=self.settings.clip,
         )
+
+    def _run(self, parts: Sequence[Part], noise: Sequence[Tensor | None]) -> Mapping[str, Tensor]:
+        shares = self.shares(parts)
+        losses = self.executor.run(parts, noise, shares.each)
+        # Stages without a loss did not look.
+        shares.wait()
+        return losses
 
     def parts(self, batch: Part, total_rows: int) -> list[Part]:
         """This rank's microbatches: as many on each data rank, none of them empty."""
@@ -111,17 +117,9 @@ class ManyRanks:
         sizes = [batch_rows(part, self.plan.model.inputs) for part in parts]
         return list(whole.split(sizes))
 
-    def shares(self, parts: Sequence[Part]) -> list[Shares]:
+    def shares(self, parts: Sequence[Part]) -> BatchShares:
         """What each microbatch is of the whole batch, over all data ranks (invariant 1)."""
-        weights = [self._weights(part) for part in parts]
-        names = list(weights[0])
-        rows = [[w[name] for name in names] for w in weights]
-        totals = torch.tensor(rows, dtype=torch.float64).sum(0)
-        _sum_over(self.data, totals)
-        whole = dict(zip(names, totals.tolist(), strict=True))
-        return [
-            {name: w[name] / whole[name] if whole[name] else 0.0 for name in names} for w in weights
-        ]
+        return BatchShares([self._weights(part) for part in parts], self.data)
 
     def _weights(self, part: Part) -> dict[str, float]:
         rows = float(batch_rows(part, self.plan.model.inputs))
@@ -228,6 +226,7 @@ def build_many_ranks(
         dtype=compute_dtype(precision),
         device=device,
         on_last_backward=optimizer.arm,
+        on_stage_done=optimizer.stage_done,
         note=note,
     )
     return ManyRanks(plan, settings, groups, model, optimizer, executor, label_counter(job, plan))

@@ -10,7 +10,9 @@ from torch import Tensor
 
 from giantdsl.runtime.device import wide_dtype
 
-_BLOCK = 2**20
+_BLOCK = 2**18
+"""Elements that are widened at a time: a larger copy costs several times as much, as the memory
+for it comes from the system anew each time."""
 
 
 def sum_of_squares(tensor: Tensor) -> Tensor:

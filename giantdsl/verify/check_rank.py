@@ -62,7 +62,7 @@ def check_rank(rank: int, world: int, task: Task) -> list[Finding] | None:
     total = batch_rows(batch, plan.model.inputs)
     mine = many.rows(range(total))
     parts = many.parts(_select(plan, batch, mine), total)
-    shares = _broken_shares(task, many.shares(parts))
+    shares = _broken_shares(task, many.shares(parts).each)
     wanted = {s.index: {n: len(v) for n, v in s.blocks} for s in plan.stages}
     many.optimizer.zero_grad()
     with _recorded(many, wanted) as seen:

@@ -51,7 +51,10 @@ def plan_of(mesh: dict[str, int], zero: int, *parameters: StoredParameter) -> Pa
         model=replace(base.model, parameters=tuple(p.info for p in parameters)),
         mesh=tuple((axis, mesh.get(axis, 1)) for axis in ("pp", "dp", "cp", "ep", "tp")),
         splits=(AxisSplit("half", ("tp",), 2, 2, False),),
-        stages=tuple(StageInfo(**{**_fields(stage), "index": i}) for i in range(mesh.get("pp", 1))),
+        stages=tuple(
+            StageInfo(**{**_fields(stage), "index": i})
+            for i in range(max(mesh.get("pp", 1), 1 + max(s for p in parameters for s in p.stages)))
+        ),
         parameters=parameters,
         zero=zero,
     )
@@ -69,8 +72,10 @@ def norm_of(
     module, dtype = nn.Module(), compute_dtype(precision)
     for name, values in gradients[rank].items():
         module.register_parameter(name, nn.Parameter(torch.zeros(len(values), dtype=dtype)))
-    stage = groups.mesh.coordinate(rank)["pp"]
-    optimizer = build_parallel_optimizer(SGD, plan, groups, {stage: module}, precision=precision)
+    pp = dict(plan.mesh)["pp"]
+    own = [s.index for s in plan.stages if s.index % pp == groups.mesh.coordinate(rank)["pp"]]
+    modules = dict.fromkeys(own, module)
+    optimizer = build_parallel_optimizer(SGD, plan, groups, modules, precision=precision)
     optimizer.zero_grad()
     for name, values in gradients[rank].items():
         module.get_parameter(name).grad = torch.tensor(values, dtype=dtype)
@@ -100,6 +105,23 @@ def test_a_tied_weight_counts_once(ranks: RankPool, zero: int) -> None:
     plan = plan_of({"pp": 2}, zero, stored("w", 2, (0, 1)))
     gradients = [{"w": [3.0, 0.0]}, {"w": [0.0, 4.0]}]
     assert ranks.run(norm_of, plan, gradients, ranks=2) == [5.0, 5.0]
+
+
+@pytest.mark.parametrize("zero", [0, 1])
+def test_tied_weights_count_once_wherever_their_first_stage_is(ranks: RankPool, zero: int) -> None:
+    """That of `w` is on rank 0, that of `v` on rank 1; they lie in one bucket."""
+    plan = plan_of({"pp": 2}, zero, stored("w", 2, (0, 1)), stored("v", 1, (1, 2)))
+    gradients = [{"w": [3.0, 0.0], "v": [5.0]}, {"w": [0.0, 4.0], "v": [7.0]}]
+    assert ranks.run(norm_of, plan, gradients, ranks=2) == [13.0, 13.0]
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2])
+def test_what_lies_between_gradients_does_not_count(ranks: RankPool, zero: int) -> None:
+    """Three tensors whose places in a bucket leave room, and a step before this one."""
+    plan = plan_of({"dp": 2}, zero, stored("a", 1), stored("b", 65), stored("c", 3))
+    gradients = [{"a": [1.0], "b": [1.0] * 65, "c": [1.0] * 3}] * 2
+    norm = 2 * 69**0.5
+    assert ranks.run(norm_of, plan, gradients, ranks=2) == pytest.approx([norm, norm], rel=1e-12)
 
 
 @pytest.mark.parametrize("zero", [0, 1])

@@ -1,4 +1,4 @@
-"""Sums over ranks: their bits, and when they start."""
+"""Sums over ranks: their bits, when they start, and who looks at them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from giantdsl import resources
+from giantdsl.driver import compile_spec
 from giantdsl.errors import GiantError
-from giantdsl.runtime.groups import Group
+from giantdsl.planning import make_parallel_plan
+from giantdsl.running import make_job
+from giantdsl.runtime.groups import Group, Groups
+from giantdsl.runtime.rank_model import mesh_of
 from giantdsl.testing.ranks import RankPool
+from giantdsl.train.many_ranks import build_many_ranks, group_sets
 from giantdsl.train.parallel.sums import start_sum, sum_over
 from tests.distributed.sliced_model import Layout, Runner, batch_rows
 
@@ -89,20 +95,97 @@ def test_gradients_leave_during_the_last_backward_pass(ranks: RankPool) -> None:
         assert early < late
 
 
-def one_backward_too_many(rank: int, world: int) -> str:
-    runner = Runner(Layout(dp=2, bucket_bytes=1), rank)
+def left_after_the_stage(rank: int, world: int, bucket_bytes: int) -> tuple[set[str], set[str]]:
+    """Those of one backward pass, before and after the rank hears that it was the stage's last."""
+    runner = Runner(Layout(dp=2, bucket_bytes=bucket_bytes), rank)
     runner.optimizer.zero_grad()
     runner.optimizer.arm(0)
     runner.module(batch_rows(1)).backward()
+    before = {n for n, p in runner.module.named_parameters() if p.grad is not None}
+    runner.optimizer.stage_done(0)
+    after = {n for n, p in runner.module.named_parameters() if p.grad is not None}
+    runner.optimizer.finish()
+    return before, after
+
+
+@pytest.mark.parametrize("bucket_bytes", [1, 2**20])
+def test_all_gradients_of_a_stage_leave_with_its_last_pass(
+    ranks: RankPool, bucket_bytes: int
+) -> None:
+    """Those too that wait behind `spare`, which has none."""
+    for before, after in ranks.run(left_after_the_stage, bucket_bytes, ranks=2):
+        assert before
+        assert not after
+
+
+def hooks(rank: int, world: int, layout: Layout) -> dict[str, int]:
+    """How many functions of ours the backward pass calls for each parameter."""
+    runner = Runner(layout, rank)
+    parameters = runner.module.named_parameters()
+    return {n: len(p._post_accumulate_grad_hooks or ()) for n, p in parameters}
+
+
+def test_the_last_bucket_does_without_hooks(ranks: RankPool) -> None:
+    (one, _) = ranks.run(hooks, Layout(dp=2, bucket_bytes=2**20), ranks=2)
+    assert set(one.values()) == {0}
+    (several, _) = ranks.run(hooks, Layout(dp=2, bucket_bytes=1), ranks=2)
+    assert several["head"] == 1
+    assert list(several.values()).count(0) == 1
+    (widened, _) = ranks.run(hooks, Layout(dp=2, precision="bf16", bucket_bytes=2**20), ranks=2)
+    assert set(widened.values()) == {1}
+
+
+def looked_at(rank: int, world: int, zero: int) -> tuple[int, int]:
+    """Elements that a rank looks at for the norm, and that it has."""
+    optimizer = Runner(Layout(dp=2, zero=zero, bucket_bytes=2**20), rank).optimizer
+    optimizer.zero_grad()
+    (summed,) = optimizer._reducer.finish()
+    return summed.own.numel(), summed.flat.numel()
+
+
+def test_ranks_with_the_same_sums_share_out_the_norm(ranks: RankPool) -> None:
+    for own, have in ranks.run(looked_at, 0, ranks=2):
+        assert own == have // 2
+    for own, have in ranks.run(looked_at, 1, ranks=2):
+        assert own == have
+
+
+def one_backward_too_many(rank: int, world: int, bucket_bytes: int) -> str:
+    runner = Runner(Layout(dp=2, bucket_bytes=bucket_bytes), rank)
+    runner.optimizer.zero_grad()
+    runner.optimizer.arm(0)
+    runner.module(batch_rows(1)).backward()
+    runner.optimizer.stage_done(0)
+    runner.module(batch_rows(1)).backward()
     try:
-        runner.module(batch_rows(1)).backward()
+        runner.optimizer.finish()
     except GiantError as error:
         return str(error)
-    finally:
-        runner.optimizer.finish()
     return "nothing"
 
 
-def test_a_gradient_that_comes_too_late_is_an_error(ranks: RankPool) -> None:
-    for text in ranks.run(one_backward_too_many, ranks=2):
+@pytest.mark.parametrize("bucket_bytes", [1, 2**20])
+def test_a_gradient_that_comes_too_late_is_an_error(ranks: RankPool, bucket_bytes: int) -> None:
+    for text in ranks.run(one_backward_too_many, bucket_bytes, ranks=2):
         assert "a gradient of `head` came after the last backward pass" in text
+
+
+def left_after_a_batch(rank: int, world: int) -> set[str]:
+    """The parameters whose gradients wait for `finish` on a rank of a training run."""
+    compiled = compile_spec(
+        resources.model_path("gpt2"), overrides=("parallel.dp=2",), profiles=("tiny",)
+    )
+    plan = make_parallel_plan(compiled)
+    groups = Groups.make(mesh_of(plan), rank, group_sets(plan))
+    many = build_many_ranks(make_job(compiled), plan, groups, torch.device("cpu"))
+    tokens = torch.randint(250, (2, 32), generator=torch.Generator().manual_seed(rank))
+    parts = many.parts({"tokens": tokens, "labels": tokens}, 4)
+    many.optimizer.zero_grad()
+    many.executor.run(parts, many.noise(1, range(2), parts), many.shares(parts).each)
+    left = {n for n, p in many.model.parameters.items() if p.grad is not None}
+    many.optimizer.finish()
+    return left
+
+
+def test_training_runs_tell_when_a_stage_is_done(ranks: RankPool) -> None:
+    assert ranks.run(left_after_a_batch, ranks=2) == [set(), set()]

@@ -2,6 +2,7 @@
 
 ownership   which part of a logical parameter a rank holds, and where an element counts
 buckets     how gradients are packed to be summed, and who owns which piece (ZeRO)
+shares      what a microbatch is of the whole batch, over ranks
 sums        sums over a group that give the same bits whatever is packed with what
 reducer     gradients: summed while the last backward pass still runs
 weights     masters: whole, divided (zero 1, 2) or fully sharded (zero 3)

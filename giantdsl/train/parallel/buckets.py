@@ -128,11 +128,13 @@ class Storage:
         axes = self.ownership.sum_axes(stored)
         return tuple(a for a in axes if not (a == "dp" and self.is_fully_sharded(stored)))
 
-    def divided_over(self, stored: StoredParameter) -> tuple[str, ...]:
-        """The mesh axes along which copies of a part keep different pieces of it."""
-        if self.is_divided(stored):
-            return self.sum_axes(stored)
-        return ("dp",) if self.is_fully_sharded(stored) else ()
+    def counted_over(self, stored: StoredParameter) -> tuple[str, ...]:
+        """The mesh axes along which copies of a part count different pieces of it in the norm.
+
+        A sum is the same on all ranks of the group that sums: each looks at its chunk alone.
+        """
+        own = ("dp",) if self.is_fully_sharded(stored) else ()
+        return (*own, *self.sum_axes(stored))
 
     def held(self, stored: StoredParameter, at: Coordinate) -> Piece:
         """What a rank has in its module: its box, or the rows of it that FSDP leaves there."""

@@ -37,17 +37,14 @@ class Held:
         return local_tensor(self.live.detach())
 
     def gradient(self) -> Tensor | None:
-        """What was added up on this rank; None where no backward pass came by."""
-        if self.wide is not None:
-            return self.wide
-        return None if self.live.grad is None else local_tensor(self.live.grad)
+        """What was added up on this rank; None where there is none."""
+        found = self.live.grad if self.wide is None else self.wide
+        return found if found is None or self.reached_by is None else local_tensor(found)
 
     @property
-    def is_reached(self) -> bool:
-        """Did a backward pass on this rank reach it?"""
-        if self.reached_by is not None:
-            return self.name in self.reached_by
-        return self.gradient() is not None
+    def is_made_up(self) -> bool:
+        """Is its gradient FSDP's, of zeros? No backward pass on this rank reached it then."""
+        return self.reached_by is not None and self.name not in self.reached_by
 
     def clear(self) -> None:
         self.wide = None
@@ -101,11 +98,17 @@ def _replace(module: nn.Module, old: nn.Parameter, new: nn.Parameter) -> None:
                 setattr(child, leaf, new)
 
 
-def watch(held: Held, ready: Callable[[str], None]) -> None:
-    """Call `ready(name)` after each backward pass that brought a gradient."""
+def watch(held: Held, ready: Callable[[str], None] | None) -> None:
+    """After each backward pass that brought a gradient, widen it and call `ready(name)`.
+
+    Without hooks where neither is needed: they are called in the midst of backward passes.
+    """
+    if ready is None and held.live.dtype == held.dtype:
+        return
 
     def arrived(_: Tensor) -> None:
         held.widen()
-        ready(held.name)
+        if ready is not None:
+            ready(held.name)
 
     held.live.register_post_accumulate_grad_hook(arrived)

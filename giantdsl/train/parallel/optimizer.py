@@ -22,7 +22,7 @@ from giantdsl.train.parallel.held import Held, find_parameters, watch
 from giantdsl.train.parallel.legality import check_storage
 from giantdsl.train.parallel.means import mean_axes, sliced_means
 from giantdsl.train.parallel.ownership import Ownership
-from giantdsl.train.parallel.reducer import Reducer
+from giantdsl.train.parallel.reducer import Reducer, Summed
 from giantdsl.train.parallel.ties import TieGroups
 from giantdsl.train.parallel.verdict import Share, Verdict, judge
 from giantdsl.train.parallel.weights import DividedWeights, JoinedWeights, Weights, WholeWeights
@@ -53,8 +53,8 @@ class Place:
 class ParallelOptimizer:
     """One of its kind on every rank; all make the same calls in the same order.
 
-    A step: `zero_grad`; backward passes, `arm(stage)` before the last of each stage; `finish`;
-    `judge`; then, unless something is not finite, `clip` and `step`. What this rank has of a
+    A step: `zero_grad`; backward passes, `arm(stage)` before the last of each stage and
+    `stage_done(stage)` after it; `finish`; `judge`; then, unless something is not finite, `clip` and `step`. What this rank has of a
     parameter is a piece: see `Storage.piece`.
     """
 
@@ -68,10 +68,11 @@ class ParallelOptimizer:
     ) -> None:
         self.kind, self.place = kind, place
         self._held, self._weights, self._reducer = held, weights, reducer
+        self._summed: list[Summed] = []
         self._gradients: dict[str, Tensor] = {}
         storage = place.storage
         self._counts = {
-            name: storage.ownership.counts(h.stored, place.at, storage.divided_over(h.stored))
+            name: storage.ownership.counts(h.stored, place.at, storage.counted_over(h.stored))
             for name, h in held.items()
         }
         """Does this rank add a parameter's elements to the norm?"""
@@ -89,7 +90,7 @@ class ParallelOptimizer:
         self._inner: Optimizer | None = make_inner(kind, infos, masters, means) if trained else None
         for h in held.values():
             if h.live.requires_grad and not place.storage.is_fully_sharded(h.stored):
-                watch(h, reducer.ready)
+                watch(h, reducer.ready if reducer.listens_to(h.name) else None)
 
     @property
     def masters(self) -> dict[str, Tensor]:
@@ -113,19 +114,24 @@ class ParallelOptimizer:
     def zero_grad(self) -> None:
         for master in self._weights.masters.values():
             master.grad = None
-        self._gradients = {}
+        self._summed, self._gradients = [], {}
         self._reducer.begin()
 
     def arm(self, stage: int) -> None:
         """The next backward pass of `stage` brings its last gradients of this step.
 
-        Where it is not called, everything is summed in `finish`.
+        Where neither it nor `stage_done` is called, everything is summed in `finish`.
         """
         self._reducer.arm(stage)
 
+    def stage_done(self, stage: int) -> None:
+        """The backward pass that brought the last gradients of `stage` is over."""
+        self._reducer.stage_done(stage)
+
     def finish(self) -> None:
         """Sum all gradients over ranks; waits for them."""
-        self._gradients = self._reducer.finish()
+        self._summed = self._reducer.finish()
+        self._gradients = {n: g for summed in self._summed for n, g in summed.parts.items()}
 
     def gradients(self) -> dict[str, Tensor]:
         """This rank's pieces of the summed gradients, after `finish`."""
@@ -137,14 +143,22 @@ class ParallelOptimizer:
         `losses` are what the stages of this rank brought to each, summed over its microbatches.
         """
         at = self.place.at
+        # Those that lie together have copies on the same ranks: one of them speaks for all.
         shares = [
-            Share(self._held[name].stored, gradient, self._counts[name])
-            for name, gradient in self._gradients.items()
+            Share(summed.own, self._counts[next(iter(summed.parts))])
+            for summed in self._summed
+            if summed.parts
         ]
         # Losses are whole over tp and cp: the first rank there speaks for all.
         own = {} if at.get("tp", 0) or at.get("cp", 0) else losses
         verdict = judge(
-            shares, own, self._reducer.reached, self.place.plan, self.place.job, self.device
+            shares,
+            self._gradients,
+            own,
+            self._reducer.reached,
+            self.place.plan,
+            self.place.job,
+            self.device,
         )
         self.reached = verdict.reached
         self._fill_parts()
@@ -158,14 +172,13 @@ class ParallelOptimizer:
 
     def clip(self, factor: float) -> None:
         """Multiply every gradient."""
-        if self._gradients:
-            torch._foreach_mul_(list(self._gradients.values()), factor)
+        if self._summed:
+            torch._foreach_mul_([summed.flat for summed in self._summed], factor)
 
     def step(self, learning_rate: float) -> None:
         """One update of what `judge` found reached. Collective where zero is 1 or 2."""
         for name, master in self._weights.masters.items():
-            gradient = self._gradients.get(name) if name in self.reached else None
-            master.grad = None if gradient is None else gradient.view_as(master)
+            master.grad = self._gradients.get(name) if name in self.reached else None
         if self._inner is not None:
             update(self._inner, learning_rate)
         self.publish()

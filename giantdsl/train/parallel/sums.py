@@ -34,17 +34,17 @@ class PendingSum:
     received: Tensor | None
     work: dist.Work | None
 
-    def chunk(self) -> Tensor:
-        """The sum of this rank's chunk, a view of `flat`."""
+    def chunk(self, into: Tensor | None = None) -> Tensor:
+        """The sum of this rank's chunk, a view of `flat`; with `into`, there and not in `flat`."""
         size = self.flat.numel() // self.group.size
         mine = self.flat[self.group.rank * size :][:size]
-        if self.work is not None:
-            self.work.wait()
-            self.work = None
+        self.wait()
         if self.received is not None:
-            mine.copy_(_add_in_order(self.received.view(self.group.size, size)))
+            mine = mine if into is None else into
+            _add_in_order(self.received.view(self.group.size, size), mine)
             self.received = None
-        return mine
+            return mine
+        return mine if into is None else into.copy_(mine)
 
     def gather(self) -> None:
         """Start to collect the chunks of all ranks, unless they are here already."""
@@ -94,10 +94,14 @@ def sum_over(tensor: Tensor, group: Group) -> Tensor:
     return tensor.copy_(flat[: tensor.numel()].view_as(tensor))
 
 
-def _add_in_order(terms: Tensor) -> Tensor:
-    """[ranks, n] -> [n]. 16-bit types add up in float32."""
-    narrow = terms.dtype.itemsize < torch.float32.itemsize
-    total = terms[0].float() if narrow else terms[0].clone()
-    for term in terms[1:]:
-        total.add_(term)
-    return total
+def _add_in_order(terms: Tensor, into: Tensor) -> None:
+    """[ranks, n] -> [n], for two ranks or more. 16-bit types add up in float32."""
+    if terms.dtype.itemsize < torch.float32.itemsize:
+        total = terms[0].float()
+        for term in terms[1:]:
+            total.add_(term)
+        into.copy_(total)
+        return
+    torch.add(terms[0], terms[1], out=into)
+    for term in terms[2:]:
+        into.add_(term)

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from giantdsl.plan import ParallelPlan, StoredParameter
+from giantdsl.plan import ParallelPlan
 from giantdsl.runtime.device import wide_dtype
 from giantdsl.runtime.groups import Group
 from giantdsl.train.norms import sum_of_squares
@@ -31,15 +31,15 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A gradient, or a piece of one, on this rank. It adds to the norm where it `counts`."""
+    """What this rank looks at of gradients that lie together: all of it adds to the norm, or none."""
 
-    stored: StoredParameter
-    gradient: Tensor
+    elements: Tensor
     counts: bool
 
 
 def judge(
     shares: Sequence[Share],
+    gradients: Mapping[str, Tensor],
     losses: Mapping[str, Tensor],
     reached: set[str],
     plan: ParallelPlan,
@@ -48,12 +48,13 @@ def judge(
 ) -> Verdict:
     """Collective over the whole job: one small all-reduce, a second where something is not finite.
 
-    `losses` are what this rank adds to each: nothing where another rank stands for it.
+    `gradients` has by name what lies in `shares`, and what other ranks look at of it. `losses` are
+    what this rank adds to each: nothing where another rank stands for it.
     """
     names = [stored.info.name for stored in plan.parameters]
     wide = wide_dtype(device)
     zero = torch.zeros((), dtype=wide, device=device)
-    squares = [sum_of_squares(share.gradient) for share in shares]
+    squares = [sum_of_squares(share.elements) for share in shares]
     counted = [s for s, share in zip(squares, shares, strict=True) if share.counts]
     # Copies are looked at too: what only a copy has would otherwise be used unseen.
     others = [s for s, share in zip(squares, shares, strict=True) if not share.counts]
@@ -71,7 +72,7 @@ def judge(
     used = frozenset(n for n, f in zip(names, rest[len(found) :], strict=True) if f > 0)
     bad = _bad_loss(found, plan)
     if bad is None and not (math.isfinite(square) and num_suspects == 0):
-        bad = _bad_gradient(shares, plan, job, device)
+        bad = _bad_gradient(gradients, plan, job, device)
     return Verdict(found, math.sqrt(square) if square >= 0 else math.nan, bad, used)
 
 
@@ -84,10 +85,10 @@ def _bad_loss(losses: Mapping[str, float], plan: ParallelPlan) -> str | None:
 
 
 def _bad_gradient(
-    shares: Sequence[Share], plan: ParallelPlan, job: Group, device: torch.device
+    gradients: Mapping[str, Tensor], plan: ParallelPlan, job: Group, device: torch.device
 ) -> str | None:
     """The first parameter, in the plan's order, whose gradient is not finite on some rank."""
-    bad = {s.stored.info.name for s in shares if not bool(s.gradient.isfinite().all())}
+    bad = {name for name, gradient in gradients.items() if not bool(gradient.isfinite().all())}
     flags = torch.tensor(
         [float(stored.info.name in bad) for stored in plan.parameters], device=device
     )
