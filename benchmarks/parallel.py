@@ -6,7 +6,8 @@
    functions by hand, DTensor, and the local work alone.
 2. data: two ranks with the same module: our sums and ZeRO, DDP, FSDP2, ZeroRedundancyOptimizer.
 3. pipeline: our executor and torch.distributed.pipelining over the same stage modules.
-4. bubble: the idle share of real steps and the simulated one.
+4. sequence: halves of a sequence on two ranks, keys in a ring and gathered.
+5. bubble: the idle share of real steps and the simulated one.
 
 Ratio = ours / peer, the median over rounds of both taken in turn; below 1 ours is faster.
 `--out` writes JSON and a table beside it.
@@ -26,13 +27,15 @@ from pathlib import Path
 import torch
 from parallel_bubble import Bubble, bubble, has_quota
 from parallel_data import data
+from parallel_megatron import has_megatron
 from parallel_pipeline import Model, Overhead, pipeline
+from parallel_sequence import sequence
 from parallel_slices import slices
 from parallel_timing import Row
 
 from giantdsl.testing.ranks import RankPool
 
-PARTS = ("slices", "data", "pipeline", "bubble")
+PARTS = ("slices", "data", "pipeline", "sequence", "bubble")
 
 
 @dataclasses.dataclass(slots=True)
@@ -47,11 +50,17 @@ def measure(parts: Sequence[str], rounds: int, small: bool) -> Results:
     results = Results()
     if "slices" in parts:
         results.rows += slices(rounds, (64,) if small else (64, 256, 1024))
+        if not has_megatron():
+            results.notes.append("no rows of Megatron-core's layers: it is not installed")
     with RankPool(2 if small else 4) as pool:
         if "data" in parts:
             results.rows += data(pool, rounds, 64, 2 if small else 8, calls=1 if small else 4)
         if "pipeline" in parts:
             _pipelines(pool, results, rounds, small)
+        if "sequence" in parts:
+            results.rows += sequence(
+                pool, rounds, 64 if small else 256, (64,) if small else (512, 2048)
+            )
         if "bubble" in parts:
             _bubbles(pool, results, rounds, small)
     return results

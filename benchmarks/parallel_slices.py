@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 import torch.distributed as dist
+from parallel_megatron import has_megatron, megatron_layers
 from parallel_peers import Layer, MegatronLayer, dtensor_layer
 from parallel_setup import Case, build_rank, build_stages
 from parallel_timing import Row, alternate, compare
@@ -42,6 +43,7 @@ def one_size(hidden: int, rounds: int) -> list[Row]:
     pairs = [
         ("ours", "local work", target),
         ("ours", "Megatron's functions", None),
+        *([("ours", "Megatron-core", 1.0)] if has_megatron() else []),
         ("ours", "DTensor", None),
         ("ours with an optimizer", "local work", target),
         ("ours, sequence", "local work", target),
@@ -61,7 +63,12 @@ def layers_of(hidden: int) -> dict[str, Sequence[nn.Module]]:
     def several(make: Callable[[], nn.Module]) -> list[nn.Module]:
         return [make() for _ in range(LAYERS)]
 
-    return {
+    megatron = (
+        {"Megatron-core": megatron_layers(hidden, HEADS, TOKENS, RANKS, LAYERS)}
+        if has_megatron()
+        else {}
+    )
+    return megatron | {
         "local work": several(lambda: Layer(hidden, HEADS, RANKS)),
         "ours": our_layers(hidden, sequence=False),
         "ours with an optimizer": our_layers(hidden, sequence=False, optimizer=True),

@@ -71,7 +71,8 @@ class AxisSplit:
 
     `size` is the whole axis in meaningful elements (for a sequence: as declared; a batch may
     bring a shorter one), `padded` what is divided evenly: the last parts are cut at `size`.
-    A sequence axis is divided as evenly as it goes, its parts differing by at most one.
+    A sequence axis is divided as evenly as it goes, its parts differing by at most one; under
+    `zigzag` a rank of the slowest mesh axis has one run from the front and one from the back.
     """
 
     axis: str
@@ -79,6 +80,7 @@ class AxisSplit:
     size: int
     padded: int
     sequence: bool
+    zigzag: bool = False
 
 
 @dataclass(frozen=True, slots=True)

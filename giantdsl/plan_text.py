@@ -32,7 +32,10 @@ def plan_text(compiled: Compiled, stage: int | None = None) -> str:
 
 
 def _divided(sliced: Sliced) -> str:
-    return ", ".join(f"{s.axis} over {' and '.join(s.mesh)}" for s in sliced.splits.values())
+    return ", ".join(
+        f"{s.axis} over {' and '.join(s.mesh)}{' in zigzag' if s.zigzag else ''}"
+        for s in sliced.splits.values()
+    )
 
 
 def schedule_text(compiled: Compiled, rank: int | None = None) -> str:

@@ -13,6 +13,7 @@ from giantdsl.passes.cut_stages import StageProgram, cut_stages
 from giantdsl.passes.describe import block_values, stored_parameters, value_info
 from giantdsl.passes.insert_collectives import insert_collectives
 from giantdsl.passes.layout import Rules, rules_of
+from giantdsl.passes.rings import with_rings, zigzag_axes
 from giantdsl.passes.splits import axis_splits
 from giantdsl.passes.storage import Key, WeightLayout, owners_of, weight_layouts
 from giantdsl.plan import AxisSplit, ParallelPlan, StageInfo, ValueInfo
@@ -58,7 +59,10 @@ def slice_program(compiled: Compiled) -> Sliced:
         )
         for stage in stages
     )
-    return Sliced(rules, weights, axis_splits(program, rules), stages, converted)
+    if parallel.ring:
+        converted = tuple(with_rings(stage) for stage in converted)
+    splits = axis_splits(program, rules, zigzag_axes(converted))
+    return Sliced(rules, weights, splits, stages, converted)
 
 
 def make_parallel_plan(compiled: Compiled) -> ParallelPlan:

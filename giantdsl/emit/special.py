@@ -52,7 +52,7 @@ def sdpa(scope: Scope, op: Op) -> Code:
 
 
 def _divided_attention(scope: Scope, op: Op) -> list[str]:
-    """Which heads and which queries are here."""
+    """Which heads, which queries and which keys are here."""
     heads, kv = str(op.attrs["heads"]), str(op.attrs["kv"])
     made: list[str] = []
     part = slices(scope, op, heads)
@@ -62,7 +62,11 @@ def _divided_attention(scope: Scope, op: Op) -> list[str]:
         if kv == heads or kv in scope.splits:
             made.append(f"kv={scope.slices(kv, mesh)}")
     queries = slices(scope, op, str(op.attrs["s"]))
-    return [*made, *([f"queries={queries}"] if queries is not None else [])]
+    if queries is not None:
+        made.append(f"queries={queries}")
+    if op.attrs.get("ring"):
+        made.append(f"keys={scope.slices(base_axis(str(op.attrs['t'])), 'cp')}")
+    return made
 
 
 def cached_sdpa(scope: Scope, op: Op) -> Code:

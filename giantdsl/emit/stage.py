@@ -73,6 +73,8 @@ def _axes_function(splits: Mapping[str, AxisSplit]) -> list[str]:
             words.append(f"padded={split.padded}")
         if split.sequence:
             words.append("sequence=True")
+        if split.zigzag:
+            words.append("zigzag=True")
         lines.append(f"        {name}=Split({', '.join(words)}),")
     return [*lines, "    )"]
 

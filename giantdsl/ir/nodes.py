@@ -7,8 +7,8 @@ program does not grow with the number of layers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from giantdsl.attrs import Attr
 from giantdsl.ir.types import Axis, TensorType
@@ -270,6 +270,24 @@ def all_statements(statements: Sequence[Statement]) -> Iterator[Statement]:
         if isinstance(statement, Repeat):
             for body in reversed(statement.bodies):
                 stack.extend(reversed(body.statements))
+
+
+def changed_statements(
+    statements: Sequence[Statement], change: Callable[[Statement], Statement | None]
+) -> list[Statement]:
+    """Each statement as `change` gives it, loops entered first; None leaves it out."""
+    made: list[Statement] = []
+    for statement in statements:
+        if isinstance(statement, Repeat):
+            bodies = tuple(
+                replace(body, statements=changed_statements(body.statements, change))
+                for body in statement.bodies
+            )
+            statement = replace(statement, bodies=bodies)
+        changed = change(statement)
+        if changed is not None:
+            made.append(changed)
+    return made
 
 
 def results_of(statement: Statement) -> tuple[Value, ...]:

@@ -28,11 +28,27 @@ def padded_bounds(length: int, padded: int, parts: int) -> Bounds:
     return tuple((min(i * each, length), min((i + 1) * each, length)) for i in range(parts))
 
 
-def zigzag_order(length: int, parts: int) -> tuple[tuple[int, int], ...]:
-    """The two runs of positions of each part, flattened: part i has runs 2 i and 2 i + 1.
+def zigzag_runs(length: int, parts: int) -> tuple[Bounds, ...]:
+    """The runs of positions of each part where causal attention gives every part the same work.
 
     The axis is cut into 2 * parts runs; part i takes run i from the front and run i from the
-    back, so that under a causal mask all parts have the same work.
+    back, so what its early queries do not see its late ones do.
     """
     runs = even_bounds(length, 2 * parts)
-    return tuple(run for i in range(parts) for run in (runs[i], runs[2 * parts - 1 - i]))
+    return tuple((runs[i], runs[2 * parts - 1 - i]) for i in range(parts))
+
+
+def cut_runs(runs: Bounds, start: int, stop: int) -> Bounds:
+    """Elements start..stop of the runs laid end to end, as runs; empty ones are left out."""
+    found: list[tuple[int, int]] = []
+    passed = 0
+    for first, last in runs:
+        low, high = max(start - passed, 0), min(stop - passed, last - first)
+        if low < high:
+            found.append((first + low, first + high))
+        passed += last - first
+    return tuple(found)
+
+
+def run_lengths(runs: Bounds) -> list[int]:
+    return [stop - start for start, stop in runs]

@@ -73,6 +73,9 @@ class _Text:
         if op.kind in _BACKWARD:
             yield f"{indent}      {conversion(op.kind, str(op.attrs['mesh']), op.attrs.get('axis'))}"
             return
+        if op.attrs.get("ring"):
+            text = conversion("all_gather", "cp", op.attrs["t"])
+            yield from [f"{indent}      {text}, in a ring"] * 2
         stored = "  ".join(self._weight(op, i) for i in range(len(op.weights)))
         results = ", ".join(self.shape(v) for v in op.results)
         yield f"{indent}{op.span.line:4}  {op.kind:<12} {stored:<30} -> {results}".rstrip()

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from giantdsl.ir.nodes import Program, results_of, statements_of
 from giantdsl.ir.types import AxisKind
 from giantdsl.passes.layout import MESH_AXES, Rules
 from giantdsl.plan import AxisSplit
 
 
-def axis_splits(program: Program, rules: Rules) -> dict[str, AxisSplit]:
-    """By axis, in the order of `dims`. Batches and tokens of experts are divided by what fills them."""
+def axis_splits(
+    program: Program, rules: Rules, zigzag: Collection[str] = ()
+) -> dict[str, AxisSplit]:
+    """By axis, in the order of `dims`. Batches and tokens of experts are divided by what fills them.
+
+    `zigzag`: the sequences that are to be divided so.
+    """
     found: dict[str, AxisSplit] = {}
     written = _written(program)
     for name, axis in program.axes.items():
@@ -22,7 +29,9 @@ def axis_splits(program: Program, rules: Rules) -> dict[str, AxisSplit]:
             continue
         assert axis.extent is not None and axis.size is not None, f"axis {name} has no size"
         is_sequence = axis.kind is AxisKind.SEQ
-        found[name] = AxisSplit(name, mesh, axis.extent, axis.size, is_sequence)
+        found[name] = AxisSplit(
+            name, mesh, axis.extent, axis.size, is_sequence, zigzag=name in zigzag
+        )
     return found
 
 

@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from giantdsl.mesh.slices import Bounds, even_bounds, padded_bounds
+from giantdsl.mesh.slices import (
+    Bounds,
+    cut_runs,
+    even_bounds,
+    padded_bounds,
+    run_lengths,
+    zigzag_runs,
+)
 from giantdsl.runtime.groups import Group, Groups
 
 
 class Split:
     """What an emitted stage says of an axis: its size and the mesh axes that divide it.
 
-    `padded` is what is divided evenly (default: `size`). A `sequence` may be shorter in a batch.
+    `padded` is what is divided evenly (default: `size`). A `sequence` may be shorter in a batch;
+    under `zigzag` each rank of its slowest mesh axis has a run from the front and one from the
+    back, which gives all the same work in causal attention.
     """
 
     def __init__(
-        self, size: int, *mesh: str, padded: int | None = None, sequence: bool = False
+        self,
+        size: int,
+        *mesh: str,
+        padded: int | None = None,
+        sequence: bool = False,
+        zigzag: bool = False,
     ) -> None:
         self.size, self.mesh = size, mesh
         self.padded = size if padded is None else padded
-        self.sequence = sequence
+        self.sequence, self.zigzag = sequence, zigzag
 
 
 @dataclass(slots=True)
@@ -30,38 +44,56 @@ class Slices:
     """One axis divided over one group.
 
     `length` is what is divided here: the whole axis, or the part that slower mesh axes left.
-    `bounds` are (start, stop) of every rank's part in it, `outer` the division by the slower
-    mesh axis, if there is one.
+    `parts` are every rank's runs (start, stop) in it, in the order in which the rank holds them:
+    one run, but for a zigzag. `outer` is the division by the slower mesh axis, if there is one.
     """
 
     group: Group
     length: int
-    bounds: Bounds
+    parts: tuple[Bounds, ...]
     outer: Slices | None = None
+    sizes: tuple[int, ...] = field(init=False)
+    """Number of elements of every rank."""
+    size: int = field(init=False)
+    """Number of elements of this rank."""
+    is_contiguous: bool = field(init=False)
+    """Has every rank one run?"""
+
+    def __post_init__(self) -> None:
+        self.sizes = tuple(sum(run_lengths(runs)) for runs in self.parts)
+        self.size = self.sizes[self.group.rank]
+        self.is_contiguous = all(len(runs) == 1 for runs in self.parts)
 
     @property
     def start(self) -> int:
-        return self.bounds[self.group.rank][0]
+        """Where this rank's only run begins."""
+        ((start, _),) = self.parts[self.group.rank]
+        return start
 
     @property
     def stop(self) -> int:
-        return self.bounds[self.group.rank][1]
-
-    @property
-    def size(self) -> int:
-        """Number of elements of this rank."""
-        return self.stop - self.start
+        ((_, stop),) = self.parts[self.group.rank]
+        return stop
 
     @property
     def whole(self) -> int:
         """Number of elements of the axis, before any division."""
         return self.length if self.outer is None else self.outer.whole
 
+    def runs(self, rank: int | None = None) -> Bounds:
+        """The runs of a rank of the group, default this one, by place in the whole axis."""
+        own = self.parts[self.group.rank if rank is None else rank]
+        if self.outer is None:
+            return own
+        outer = self.outer.runs()
+        return tuple(run for part in own for run in cut_runs(outer, *part))
+
     def index(self, device: torch.device | None = None) -> Tensor:
         """Place in the whole axis of each element of this rank, int64 [size]."""
-        if self.outer is None:
-            return torch.arange(self.start, self.stop, device=device)
-        return self.outer.index(device)[self.start : self.stop]
+        runs = [torch.arange(start, stop, device=device) for start, stop in self.runs()]
+        if len(runs) == 1:
+            return runs[0]
+        return torch.cat([torch.empty(0, dtype=torch.int64, device=device), *runs])
 
 
 class Axes:
@@ -106,9 +138,15 @@ class Axes:
         for mesh_axis in split.mesh:
             group: Group = getattr(self.groups, mesh_axis)
             left = length if outer is None else outer.size
-            if split.sequence:
-                bounds = even_bounds(left, group.size)
-            else:
-                bounds = padded_bounds(left, max(split.padded, left), group.size)
-            outer = Slices(group, left, bounds, outer)
+            outer = Slices(group, left, _parts(split, left, group.size, outer is None), outer)
             self._slices[f"{name}_{mesh_axis}"] = outer
+
+
+def _parts(split: Split, length: int, ranks: int, is_slowest: bool) -> tuple[Bounds, ...]:
+    if split.zigzag and is_slowest and ranks > 1:
+        return zigzag_runs(length, ranks)
+    if split.sequence:
+        bounds = even_bounds(length, ranks)
+    else:
+        bounds = padded_bounds(length, max(split.padded, length), ranks)
+    return tuple((run,) for run in bounds)

@@ -6,12 +6,14 @@ The pairs are those of Megatron's mappings; which is meant where is decided by t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from giantdsl.mesh.slices import run_lengths
 from giantdsl.runtime.axes import Slices
 from giantdsl.runtime.groups import Group
 
@@ -71,7 +73,7 @@ def reduce_scatter(x: Tensor, slices: Slices, dim: int) -> Tensor:
 
 def local(x: Tensor, slices: Slices, dim: int) -> Tensor:
     """This rank's part of x, without communication: its gradient is zero elsewhere."""
-    return x if slices.group.size == 1 else x.narrow(dim, slices.start, slices.size)
+    return x if slices.group.size == 1 else own_part(x, slices, dim)
 
 
 # ---- without gradients ---------------------------------------------------------------------
@@ -88,10 +90,27 @@ def all_reduced(x: Tensor, group: Group) -> Tensor:
     return total
 
 
+def own_part(x: Tensor, slices: Slices, dim: int) -> Tensor:
+    """This rank's part of a whole x, a view where it is one run."""
+    if slices.is_contiguous:
+        return x.narrow(dim, slices.start, slices.size)
+    return _runs_of(x, slices.parts[slices.group.rank], dim)
+
+
 def gathered(x: Tensor, slices: Slices, dim: int) -> Tensor:
-    """The parts of all ranks along `dim`, joined in order; the last may be smaller."""
+    """The parts of all ranks along `dim`, each element in its place."""
+    joined = _joined(x, slices, dim)
+    if slices.is_contiguous:
+        return joined
+    runs = [run for part in slices.parts for run in part]
+    pieces = zip(runs, joined.split(run_lengths(runs), dim), strict=True)
+    return torch.cat([piece for _, piece in sorted(pieces, key=lambda item: item[0])], dim)
+
+
+def _joined(x: Tensor, slices: Slices, dim: int) -> Tensor:
+    """The parts of all ranks in the order of the ranks; they may differ in size."""
     dim = dim % x.dim()
-    sizes = [stop - start for start, stop in slices.bounds]
+    sizes = slices.sizes
     most = max(sizes)
     part = _padded(x, dim, most).contiguous()
     is_flag = part.dtype is torch.bool
@@ -108,8 +127,10 @@ def gathered(x: Tensor, slices: Slices, dim: int) -> Tensor:
 
 def reduce_scattered(x: Tensor, slices: Slices, dim: int) -> Tensor:
     """This rank's part along `dim` of the sum over the group."""
+    if not slices.is_contiguous:
+        x = _runs_of(x, [run for part in slices.parts for run in part], dim)
     dim = dim % x.dim()
-    sizes = [stop - start for start, stop in slices.bounds]
+    sizes = slices.sizes
     most = max(sizes)
     if min(sizes) < most:
         stacked = torch.stack([_padded(part, dim, most) for part in x.split(sizes, dim)])
@@ -121,6 +142,10 @@ def reduce_scattered(x: Tensor, slices: Slices, dim: int) -> Tensor:
     _reduce_scatter(own, wide.flatten(0, 1), group=slices.group.process_group)
     own = own if slices.size == most else own.narrow(dim, 0, slices.size)
     return own.to(x.dtype) if is_narrow else own
+
+
+def _runs_of(x: Tensor, runs: Sequence[tuple[int, int]], dim: int) -> Tensor:
+    return torch.cat([x.narrow(dim, start, stop - start) for start, stop in runs], dim)
 
 
 def _padded(x: Tensor, dim: int, size: int) -> Tensor:
@@ -176,14 +201,14 @@ class _GatherWhole(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         slices, dim = ctx.place
-        return gradients[0].narrow(dim, slices.start, slices.size), None, None
+        return own_part(gradients[0], slices, dim), None, None
 
 
 class _Scatter(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, slices: Slices, dim: int) -> Tensor:
         ctx.place = slices, dim
-        return x.narrow(dim, slices.start, slices.size).contiguous()
+        return own_part(x, slices, dim).contiguous()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:

@@ -94,6 +94,12 @@ PARALLEL: Mapping[str, Key] = {
         "blocks whose activations are computed again in backward",
         "recompute = [attention]",
     ),
+    "ring": Key(
+        Flag(),
+        True,
+        "keys and values go round the cp ranks; false: each of these gathers them",
+        "ring = false",
+    ),
     "order": Key(
         ListOf(Word(MESH_AXES), f"all of {', '.join(MESH_AXES)} in some order", 5, True),
         tuple(Config(axis) for axis in ("pp", "dp", "cp", "ep", "tp")),

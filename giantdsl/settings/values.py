@@ -70,6 +70,7 @@ class ParallelSettings:
     schedule: Config = field(default_factory=lambda: Config("1f1b"))
     stages: Attr = None
     recompute: tuple[str, ...] = ()
+    ring: bool = True
     order: tuple[str, ...] = ("pp", "dp", "cp", "ep", "tp")
     nodes: int | None = None
     compress: str | None = None

@@ -62,7 +62,8 @@ def spec_layout(space: Space) -> Layout:
 def parse_layouts(texts: Sequence[str], space: Space) -> list[Layout]:
     """`tp=2`, `pp=2,tp=2,schedule=gpipe`, `tp=2,seq=off`. Sizes that are not named are 1.
 
-    `seq=off` drops the `else` of the `shard` lines; `cp` divides the sequences of the inputs.
+    `seq=off` drops the `else` of the `shard` lines; `cp` divides the sequences of the inputs, and
+    with `ring=off` gathers keys there.
     Raises SettingsError for a key that is none.
     """
     return [_parsed(text, space) for text in texts]
@@ -77,6 +78,8 @@ def _parsed(text: str, space: Space) -> Layout:
         key, _, value = (part.strip() for part in word.partition("="))
         if key == "seq":
             soft = value != "off"
+        elif key == "ring":
+            values[key] = value != "off"
         elif key == "microbatch" and value.isdigit():
             micro = int(value)
         elif key in (*SIZES, "zero") and value.isdigit():
@@ -86,7 +89,7 @@ def _parsed(text: str, space: Space) -> Layout:
         elif key == "recompute":
             values[key] = tuple(value.strip("[]").replace(" ", "").split("+"))
         else:
-            known = (*SIZES, "zero", "schedule", "recompute", "seq", "microbatch")
+            known = (*SIZES, "zero", "schedule", "recompute", "seq", "ring", "microbatch")
             near = did_you_mean(key, known)
             raise SettingsError(f"a layout has no `{word}`" + (f"; {near}" if near else ""))
     made = replace(parallel, **values)  # type: ignore[arg-type]
@@ -117,8 +120,8 @@ def _schedule(text: str) -> Config:
 def all_layouts(space: Space, max_ranks: int) -> Iterator[Layout]:
     """Every combination of sizes up to `max_ranks`, few ranks first; not all of them are legal.
 
-    With tp the sequence is divided and not. Schedules, ZeRO stages, recompute and microbatches
-    take turns, so that each meets many sizes.
+    With tp the sequence is divided and not. Schedules, ZeRO stages, rings, recompute and
+    microbatches take turns, so that each meets many sizes.
     """
     sizes = [
         dict(zip(SIZES, counts, strict=True))
@@ -158,6 +161,7 @@ def _turned(sizes: dict[str, int], soft: bool, turn: int, space: Space) -> Layou
         stages=Config("auto") if pp > 1 else None,
         zero=zero,
         recompute=("full",) if turn % 3 == 2 else (),
+        ring=sizes["cp"] == 1 or turn % 3 != 1,
         **sizes,  # type: ignore[arg-type]
     )
     return _layout(parallel, space, soft=soft, microbatch=1 + turn % 3)
@@ -200,6 +204,7 @@ def _label(parallel: ParallelSettings, soft: bool, microbatch: int) -> str:
     words += [str(parallel.schedule)] if parallel.pp > 1 else []
     words += [f"zero={parallel.zero}"] if parallel.zero else []
     words += ["seq=off"] if not soft else []
+    words += ["ring=off"] if not parallel.ring else []
     words += [f"recompute={'+'.join(parallel.recompute)}"] if parallel.recompute else []
     return " ".join(words) or "one process"
 

@@ -29,6 +29,7 @@ MUTANTS: dict[str, str] = {
     "dropout_local": "dropout by an element's place on its rank, not in the whole tensor",
     "init_local": "initial values by an element's place on its rank",
     "positions_local": "rotary positions that start at 0 on every rank",
+    "ring_open": "queries that see this rank's keys only, which go round no ring",
     "lookup_unmasked": "rows outside a rank's part of the vocabulary looked up all the same",
     "loss_local": "a softmax over this rank's part of the vocabulary only",
 }
@@ -124,6 +125,7 @@ _MAKERS: dict[str, Mutate] = {
     "dropout_local": _in_text(r"(dropout\([^{}\n]*fold\([^{}\n]*\)), \{[^}]*\}", r"\1"),
     "init_local": _in_text(r"(normal_\([^{}]*?), \([\d, ]+\), \{[^}]*\}", r"\1"),
     "positions_local": _in_text(r"position=self\.axes\.\w+\.index\([\w.]*\),\s*", ""),
+    "ring_open": _in_text(r",\s*keys=self\.axes\.\w+", ""),
     "lookup_unmasked": _in_text(r"(?<=[ (\[])embedding\(", "unmasked(", _UNMASKED),
     "loss_local": _in_text(r",\s*classes=self\.axes\.\w+", ""),
 }

@@ -12,6 +12,7 @@ from torch import Tensor
 from giantdsl.mesh.mesh import Mesh
 from giantdsl.runtime import ops
 from giantdsl.runtime.axes import Axes, Slices, Split
+from giantdsl.runtime.collectives import own_part
 from giantdsl.runtime.groups import Groups
 from giantdsl.runtime.prelude import attention as plain_attention
 from giantdsl.runtime.prelude import experts as plain_experts
@@ -198,6 +199,79 @@ def attentions(rank: int, world: int, mesh_axis: str, kv: int) -> None:
             close(found, part(wanted, heads, 2))
 
 
+def kept_key_heads(rank: int, world: int) -> list[int]:
+    """Sizes of the tensors of key heads that a backward pass keeps on this rank."""
+    heads = axes_of(rank, world, "tp").heads_tp
+    q, k, v = drawn(2, 5, HEADS, 4), drawn(2, 5, 2, 4), drawn(2, 5, 2, 4)
+    for x in (q, k, v):
+        x.requires_grad_()
+    kept: list[int] = []
+
+    def keep(x: Tensor) -> Tensor:
+        kept.append(x.untyped_storage().nbytes() // x.itemsize)
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        ops.attention(part(q, heads, 2), k * 1, v * 1, heads=heads, causal=True)
+    return [size for size in kept if size == k.numel()]
+
+
+def rings(rank: int, world: int, zigzag: bool, kv: int, length: int) -> None:
+    """Keys that go round against all keys at once: results and gradients (laws 1 and 9)."""
+    groups = Groups.make(Mesh.of({"cp": world}), rank)
+    s = Axes(groups, s=Split(length, "cp", sequence=True, zigzag=zigzag)).s_cp
+    q, k, v = (drawn(2, length, heads, 4, seed=heads).requires_grad_() for heads in (HEADS, kv, kv))
+    given = drawn(2, length, HEADS, 4, seed=9)
+    keep = torch.arange(length) < torch.tensor([[5], [length]])
+    document = torch.arange(length).expand(2, -1) // 3
+    cases: list[dict[str, Any]] = [
+        {},
+        {"causal": True},
+        {"causal": True, "window": 3},
+        {"window": 2},
+        {"keep": keep, "scale": 0.3},
+        {"causal": True, "document": document},
+        {"causal": True, "keep": keep, "dropout_p": 0.4, "noise": torch.tensor([11, 12])},
+    ]
+    for case in cases:
+        wanted = plain_attention.attention(q, k, v, **case)
+        own = [own_part(x, s, 1) for x in (q, k, v)]
+        found = ops.attention(*own, queries=s, keys=s, **case)
+        close(found, own_part(wanted, s, 1))
+        of_wanted = gradients(wanted, q, k, v, given=given)
+        of_found = gradients(found, *own, given=own_part(given, s, 1))
+        for a, b in zip(of_found, of_wanted, strict=True):
+            close(a, own_part(b, s, 1))
+
+
+def ring_of_queries_on_tp(rank: int, world: int) -> None:
+    """Queries are divided over cp and then tp, their keys over cp only."""
+    groups = Groups.make(Mesh.of({"cp": 2, "tp": world // 2}), rank)
+    axes = Axes(groups, s=Split(13, "cp", "tp", sequence=True, zigzag=True))
+    keys, queries = axes.s_cp, axes.s_tp
+    q, k, v = drawn(2, 13, 2, 4), drawn(2, 13, 2, 4, seed=1), drawn(2, 13, 2, 6, seed=2)
+    wanted = plain_attention.attention(q, k, v, causal=True).index_select(1, queries.index())
+    own = [own_part(x, keys, 1) for x in (k, v)]
+    mine = q.index_select(1, queries.index())
+    close(ops.attention(mine, *own, causal=True, queries=queries, keys=keys), wanted)
+
+
+def zigzag_conversions(rank: int, world: int) -> None:
+    groups = Groups.make(Mesh.of({"cp": world}), rank)
+    for length in (1, 7, 12):
+        s = Axes(groups, s=Split(length, "cp", sequence=True, zigzag=True)).s_cp
+        x = drawn(2, length, 3).requires_grad_()
+        own = x.detach().index_select(1, s.index()).requires_grad_()
+        given = drawn(2, length, 3, seed=4)
+        close(ops.local(x, s, 1), own)
+        close(ops.scatter(x, s, 1), own)
+        close(ops.gather_whole(own, s, 1), x)
+        close(ops.all_gather(own, s, 1), x)
+        close(ops.reduce_scatter(x, s, 1), own * world)
+        (found,) = gradients(ops.all_gather(own, s, 1), own, given=given)
+        close(found, given.index_select(1, s.index()) * world)
+
+
 def positions(rank: int, world: int) -> None:
     axes = axes_of(rank, world, "cp")
     s = axes.s_cp
@@ -292,12 +366,27 @@ ALL: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "heads, one key head": (attentions, ("tp", 1)),
     "heads, three key heads": (attentions, ("tp", 3)),
     "queries": (attentions, ("cp", 3)),
+    "ring": (rings, (False, HEADS, 9)),
+    "ring in zigzag": (rings, (True, HEADS, 13)),
+    "ring of few key heads": (rings, (True, 2, 12)),
+    "ring with empty runs": (rings, (True, 3, 3)),
+    "zigzag": (zigzag_conversions, ()),
     "positions": (positions, ()),
     "random bits": (random_bits, ()),
     "experts": (experts, (None,)),
     "experts with a capacity": (experts, (1.0,)),
     "balance": (balance, ()),
 }
+
+
+def test_a_rank_keeps_only_the_key_heads_it_needs(ranks: RankPool) -> None:
+    """Two key heads, three query heads of one of them on each rank."""
+    assert ranks.run(kept_key_heads, ranks=2) == [[], []]
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_ring_of_queries_that_tp_divides_too(world: int, ranks: RankPool) -> None:
+    ranks.run(ring_of_queries_on_tp, ranks=world)
 
 
 @pytest.mark.parametrize("world", [2, 3])

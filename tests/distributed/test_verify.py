@@ -84,6 +84,7 @@ BREAKS = {
     "dropout_local": ("gpt2", "tp=2"),
     "init_local": ("gpt2", "tp=2"),
     "positions_local": ("llama3", "cp=2"),
+    "ring_open": ("bert", "cp=2"),
     "lookup_unmasked": ("gpt2", "tp=2"),
     "loss_local": ("gpt2", "tp=2"),
 }

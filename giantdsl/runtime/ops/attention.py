@@ -11,6 +11,7 @@ from torch import Tensor
 
 from giantdsl.runtime.axes import Slices
 from giantdsl.runtime.ops.random import dropout
+from giantdsl.runtime.ops.ring import Ring, ring_attention
 from giantdsl.runtime.prelude import attention as prelude
 from giantdsl.runtime.prelude import positions
 
@@ -23,16 +24,23 @@ def attention(
     heads: Slices | None = None,
     kv: Slices | None = None,
     queries: Slices | None = None,
+    keys: Slices | None = None,
     **given: Any,
 ) -> Tensor:
     """Attention of q [b, s, heads, c] to k [b, t, kv, c] and v [b, t, kv, e]: [b, s, heads, e].
 
     `heads` and `kv` say which of them are here; without `kv` all key heads are, and those of this
-    rank's query heads are picked. `queries` says which positions q has: k, v, `keep` and
-    `document` have all. The rest is as in the prelude.
+    rank's query heads are picked. `queries` says which positions q has, `keys` which k and v
+    have: they then go round the ranks. Without it k and v have all, as `keep` and `document`
+    always do. The rest is as in the prelude.
     """
     if heads is not None and kv is None and heads.group.size > 1:
         k, v = _picked(k, v, heads)
+    if keys is not None and keys.group.size > 1:
+        assert queries is not None, "where keys are divided, queries are"
+        scale = given.pop("scale", None)
+        scale = q.size(-1) ** -0.5 if scale is None else scale
+        return ring_attention(q, k, v, Ring(queries, keys, heads, scale, **given))
     if queries is None or queries.group.size == 1:
         if given.get("noise") is None or heads is None or heads.group.size == 1:
             return prelude.attention(q, k, v, **given)
@@ -41,16 +49,20 @@ def attention(
 
 
 def _picked(k: Tensor, v: Tensor, heads: Slices) -> tuple[Tensor, Tensor]:
-    """One key head for each query head here: head h looks at h // (heads / kv)."""
+    """The key heads that the query heads here look at, head h at h // (heads / kv).
+
+    Copies: the backward pass then keeps these, and not all key heads.
+    """
     group = heads.whole // k.size(-2)
     index = heads.index(k.device) // group
     first, last = int(index[0]), int(index[-1])
     count = last - first + 1
-    # Where every key head here has as many query heads, attention shares it without a copy.
+    # Where every key head here has as many query heads, attention shares it.
     if heads.size % count == 0 and torch.equal(
         index - first, torch.arange(heads.size, device=k.device) // (heads.size // count)
     ):
-        return k.narrow(-2, first, count), v.narrow(-2, first, count)
+        k, v = k.narrow(-2, first, count), v.narrow(-2, first, count)
+        return k.contiguous(), v.contiguous()
     return k.index_select(-2, index), v.index_select(-2, index)
 
 

@@ -132,8 +132,8 @@ def test_a_value_has_this_ranks_part_of_every_axis() -> None:
         True,
     )
     axes.resize(s=9)
-    axes._slices["s_cp"].bounds = ((0, 5), (5, 9))
-    axes._slices["heads_tp"].bounds = ((0, 3), (3, 6))
+    axes._slices["s_cp"].size = 5
+    axes._slices["heads_tp"].size = 3
     extent = Extent(2, (("s", 9), ("t", 7)))
     assert local_shape(value, extent, axes) == (2, 3, 5, 9, 7, 4)
     with pytest.raises(InternalError, match="`x` has a batch axis, but no input has"):
