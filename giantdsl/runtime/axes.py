@@ -58,11 +58,14 @@ class Slices:
     """Number of elements of this rank."""
     is_contiguous: bool = field(init=False)
     """Has every rank one run?"""
+    is_even: bool = field(init=False)
+    """Have all ranks as many elements?"""
 
     def __post_init__(self) -> None:
         self.sizes = tuple(sum(run_lengths(runs)) for runs in self.parts)
         self.size = self.sizes[self.group.rank]
         self.is_contiguous = all(len(runs) == 1 for runs in self.parts)
+        self.is_even = len(set(self.sizes)) == 1
 
     @property
     def start(self) -> int:

@@ -10,17 +10,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from giantdsl.mesh.slices import run_lengths
 from giantdsl.runtime.axes import Slices
+from giantdsl.runtime.group_calls import gather_into, sum_in_place, sum_part_into
 from giantdsl.runtime.groups import Group
 
 _NARROW = (torch.float16, torch.bfloat16)
-# torch 2.13 has new names for these and warns of the old ones.
-_all_gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
-_reduce_scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
 
 
 def copy_to(x: Tensor, group: Group) -> Tensor:
@@ -83,10 +80,10 @@ def all_reduced(x: Tensor, group: Group) -> Tensor:
     """A new tensor: the sum over the group. 16-bit floats add up in float32."""
     if x.dtype in _NARROW:
         wide = x.float()
-        dist.all_reduce(wide, group=group.process_group)
+        sum_in_place(wide, group)
         return wide.to(x.dtype)
     total = x.clone(memory_format=torch.contiguous_format)
-    dist.all_reduce(total, group=group.process_group)
+    sum_in_place(total, group)
     return total
 
 
@@ -110,19 +107,24 @@ def gathered(x: Tensor, slices: Slices, dim: int) -> Tensor:
 def _joined(x: Tensor, slices: Slices, dim: int) -> Tensor:
     """The parts of all ranks in the order of the ranks; they may differ in size."""
     dim = dim % x.dim()
-    sizes = slices.sizes
-    most = max(sizes)
-    part = _padded(x, dim, most).contiguous()
-    is_flag = part.dtype is torch.bool
-    part = part.view(torch.uint8) if is_flag else part
-    stacked = part.new_empty((len(sizes), *part.shape))
-    _all_gather(stacked.flatten(0, 1), part, group=slices.group.process_group)
-    stacked = stacked.view(torch.bool) if is_flag else stacked
-    if min(sizes) < most:
-        parts = zip(stacked.unbind(), sizes, strict=True)
-        return torch.cat([each.narrow(dim, 0, size) for each, size in parts], dim)
+    if slices.is_even:
+        return _joined_evenly(x, slices.group, dim)
+    most = max(slices.sizes)
+    padded = _joined_evenly(_padded(x, dim, most), slices.group, dim)
+    parts = zip(padded.split(most, dim), slices.sizes, strict=True)
+    return torch.cat([each.narrow(dim, 0, size) for each, size in parts], dim)
+
+
+def _joined_evenly(x: Tensor, group: Group, dim: int) -> Tensor:
+    if x.dtype is torch.bool:
+        return _joined_evenly(x.view(torch.uint8), group, dim).view(torch.bool)
+    part = x.contiguous()
+    whole = part.new_empty((group.size * part.size(0), *part.shape[1:]))
+    gather_into(whole, part, group)
+    if dim == 0:
+        return whole
     # Without a copy where nothing but ones lies before `dim`.
-    return stacked.movedim(0, dim).flatten(dim, dim + 1)
+    return whole.view(group.size, *part.shape).movedim(0, dim).flatten(dim, dim + 1)
 
 
 def reduce_scattered(x: Tensor, slices: Slices, dim: int) -> Tensor:
@@ -130,18 +132,23 @@ def reduce_scattered(x: Tensor, slices: Slices, dim: int) -> Tensor:
     if not slices.is_contiguous:
         x = _runs_of(x, [run for part in slices.parts for run in part], dim)
     dim = dim % x.dim()
-    sizes = slices.sizes
-    most = max(sizes)
-    if min(sizes) < most:
-        stacked = torch.stack([_padded(part, dim, most) for part in x.split(sizes, dim)])
-    else:
-        stacked = x.unflatten(dim, (len(sizes), most)).movedim(dim, 0)
-    is_narrow = x.dtype in _NARROW
-    wide = (stacked.float() if is_narrow else stacked).contiguous()
-    own = wide.new_empty(wide.shape[1:])
-    _reduce_scatter(own, wide.flatten(0, 1), group=slices.group.process_group)
-    own = own if slices.size == most else own.narrow(dim, 0, slices.size)
-    return own.to(x.dtype) if is_narrow else own
+    if slices.is_even:
+        return _reduce_scattered_evenly(x, slices.group, dim)
+    most = max(slices.sizes)
+    x = torch.cat([_padded(part, dim, most) for part in x.split(slices.sizes, dim)], dim)
+    return _reduce_scattered_evenly(x, slices.group, dim).narrow(dim, 0, slices.size)
+
+
+def _reduce_scattered_evenly(x: Tensor, group: Group, dim: int) -> Tensor:
+    if x.dtype in _NARROW:
+        return _reduce_scattered_evenly(x.float(), group, dim).to(x.dtype)
+    if dim > 0:
+        before, each, after = x.shape[:dim], x.size(dim) // group.size, x.shape[dim + 1 :]
+        x = x.view(*before, group.size, each, *after).movedim(dim, 0).flatten(0, 1)
+    x = x.contiguous()
+    own = x.new_empty((x.size(0) // group.size, *x.shape[1:]))
+    sum_part_into(own, x, group)
+    return own
 
 
 def _runs_of(x: Tensor, runs: Sequence[tuple[int, int]], dim: int) -> Tensor:

@@ -16,13 +16,15 @@ from giantdsl.runtime.completion import known_complete, send_window
 from giantdsl.runtime.groups import Groups
 from giantdsl.runtime.links import Links
 from giantdsl.runtime.messages import Arrival, Item, Layout, Messenger
-from giantdsl.runtime.microbatch import Extent, extent_of, local_shape
+from giantdsl.runtime.microbatch import Extent, Lengths, extent_of, local_shape
 from giantdsl.runtime.stage import Kept, StageRunner, Values, WeightJobs
 from giantdsl.schedule.build import build_schedule
 from giantdsl.schedule.instructions import (
     Backward,
     BackwardInput,
     BackwardWeight,
+    Compute,
+    Direction,
     Forward,
     Instruction,
     Message,
@@ -32,6 +34,7 @@ from giantdsl.schedule.instructions import (
     ScheduleError,
     SendActivation,
     SendGradient,
+    incoming,
 )
 from giantdsl.schedule.simulate import simulate
 
@@ -39,6 +42,8 @@ Part = Mapping[str, Tensor]
 Shares = Mapping[str, float]
 Key = tuple[int, int]
 """(stage, microbatch)."""
+Layouts = dict[tuple[int, Direction], Layout]
+"""Of one extent, by edge and direction."""
 
 _DTYPES = {"int": torch.int64, "bool": torch.bool}
 _MAX_LAYOUTS = 4096
@@ -56,16 +61,27 @@ _WORDS: Mapping[type, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Program:
-    """This rank's part of a schedule.
+class _Step:
+    """An instruction and what follows of it from the schedule, worked out before the first batch.
 
-    `last` are the instructions that bring the last gradients of their stage. `complete` is
-    `known_complete`; `window` is `send_window` where nothing comes back, else None.
+    `message` is what it sends, receives or waits for; `complete` are the sends that are over once
+    what it waits for is here. `is_last`: it brings the last gradients of its stage.
     """
 
-    instructions: tuple[Instruction, ...]
-    last: frozenset[Instruction]
-    complete: Mapping[Message, tuple[Message, ...]]
+    instruction: Instruction
+    act: Callable[[_Batch, _Step], None]
+    stage: int
+    microbatch: int
+    message: Message | None
+    complete: tuple[Message, ...]
+    is_last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """This rank's part of a schedule. `window` is `send_window` where nothing comes back."""
+
+    steps: tuple[_Step, ...]
     window: int | None
 
 
@@ -82,7 +98,8 @@ class _Batch:
     shares: Sequence[Shares]
     train: bool
     extents: Sequence[Extent]
-    program: _Program
+    layouts: Sequence[Layouts]
+    window: int | None
     kept: dict[Key, Kept] = field(default_factory=dict)
     activations: dict[Key, Values] = field(default_factory=dict)
     gradients: dict[Key, Values] = field(default_factory=dict)
@@ -133,8 +150,9 @@ class Executor:
         self._messenger = Messenger(links, device)
         self._schedules: dict[tuple[int, bool], Schedule] = {}
         self._programs: dict[tuple[int, bool], _Program] = {}
-        self._layouts: dict[tuple[int, str, Extent], Layout] = {}
+        self._layouts: dict[Extent, Layouts] = {}
         self._actions = self._make_actions()
+        self._lengths: Lengths | None = None
         self._live = 0
         self.timeline: list[tuple[Instruction, float, float]] | None = None
         """Start and end in seconds of every instruction since it was set to []; None: nothing."""
@@ -177,13 +195,14 @@ class Executor:
         """
         program = self._program(len(parts), train)
         extents = [extent_of(part, self._plan.model.inputs) for part in parts]
-        batch = _Batch(parts, noise, shares, train, extents, program)
         self._live = 0
         if len(self._layouts) > _MAX_LAYOUTS:
             self._layouts.clear()
+        layouts = [self._layouts.setdefault(extent, {}) for extent in extents]
+        batch = _Batch(parts, noise, shares, train, extents, layouts, program.window)
         with torch.set_grad_enabled(train):
-            for instruction in program.instructions:
-                self._perform(batch, instruction)
+            for step in program.steps:
+                self._perform(batch, step)
             self._messenger.finish()
         return batch.losses
 
@@ -191,18 +210,25 @@ class Executor:
         key = num_microbatches, train
         if key not in self._programs:
             schedule = self.schedule(num_microbatches, train)
-            rank = self._groups.pp.rank
-            self._programs[key] = _Program(
-                instructions=schedule.ranks[rank],
-                last=_last_backwards(schedule.ranks[rank]),
-                complete=known_complete(schedule, rank),
-                window=None if train else send_window(schedule),
-            )
+            window = None if train else send_window(schedule)
+            self._programs[key] = _Program(self._steps(schedule), window)
         return self._programs[key]
+
+    def _steps(self, schedule: Schedule) -> tuple[_Step, ...]:
+        rank = self._groups.pp.rank
+        instructions = schedule.ranks[rank]
+        last, complete = _last_backwards(instructions), known_complete(schedule, rank)
+        steps: list[_Step] = []
+        for each in instructions:
+            message = _message_of(each, schedule.num_stages)
+            over = () if message is None else complete.get(message, ())
+            act, is_last = self._actions[type(each)], each in last
+            steps.append(_Step(each, act, each.stage, each.microbatch, message, over, is_last))
+        return tuple(steps)
 
     # ---- one instruction ------------------------------------------------------------------
 
-    def _make_actions(self) -> dict[type, Callable[[_Batch, int, int], None]]:
+    def _make_actions(self) -> dict[type, Callable[[_Batch, _Step], None]]:
         return {
             Forward: self._forward,
             Backward: self._backward,
@@ -210,28 +236,26 @@ class Executor:
             BackwardWeight: self._backward_weight,
             SendActivation: self._send_activation,
             SendGradient: self._send_gradient,
-            RecvActivation: self._receive_activation,
-            RecvGradient: self._receive_gradient,
+            RecvActivation: self._receive,
+            RecvGradient: self._receive,
         }
 
-    def _perform(self, batch: _Batch, instruction: Instruction) -> None:
-        stage = instruction.stage
-        started = time.perf_counter()
+    def _perform(self, batch: _Batch, step: _Step) -> None:
+        started = 0.0 if self.timeline is None else time.perf_counter()
         if self._note is not None:
-            self._note(stage, words_of(instruction))
-        is_last = instruction in batch.program.last
+            self._note(step.stage, words_of(step.instruction))
         try:
-            if is_last and self._on_last_backward is not None:
-                self._on_last_backward(stage)
-            self._actions[type(instruction)](batch, stage, instruction.microbatch)
-            if is_last and self._on_stage_done is not None:
-                self._on_stage_done(stage)
+            if step.is_last and self._on_last_backward is not None:
+                self._on_last_backward(step.stage)
+            step.act(batch, step)
+            if step.is_last and self._on_stage_done is not None:
+                self._on_stage_done(step.stage)
         except Exception as error:
             if self._note is None:
-                self._raise_located(error, instruction)
+                self._raise_located(error, step.instruction)
             raise
         if self.timeline is not None:
-            self.timeline.append((instruction, started, time.perf_counter()))
+            self.timeline.append((step.instruction, started, time.perf_counter()))
 
     def _raise_located(self, error: Exception, instruction: Instruction) -> None:
         """A RuntimeFault saying where it was; errors that somebody else has to mend stay."""
@@ -244,8 +268,9 @@ class Executor:
 
     # ---- computing ------------------------------------------------------------------------
 
-    def _forward(self, batch: _Batch, stage: int, microbatch: int) -> None:
-        received = self._incoming(batch, stage, microbatch)
+    def _forward(self, batch: _Batch, step: _Step) -> None:
+        stage, microbatch = step.stage, step.microbatch
+        received = self._incoming(batch, step, batch.activations)
         self._resize(batch.extents[microbatch])
         passed = self._stages[stage].forward(
             batch.parts[microbatch],
@@ -262,8 +287,9 @@ class Executor:
             self._live += 1
             batch.kept[(stage, microbatch)] = passed.kept
 
-    def _backward(self, batch: _Batch, stage: int, microbatch: int) -> None:
-        gradients = self._incoming_gradients(batch, stage, microbatch)
+    def _backward(self, batch: _Batch, step: _Step) -> None:
+        stage, microbatch = step.stage, step.microbatch
+        gradients = self._incoming(batch, step, batch.gradients)
         self._resize(batch.extents[microbatch])
         kept = batch.kept.pop((stage, microbatch))
         found = self._stages[stage].backward(kept, gradients)
@@ -271,8 +297,9 @@ class Executor:
         if stage > 0:
             batch.gradients[(stage - 1, microbatch)] = found
 
-    def _backward_input(self, batch: _Batch, stage: int, microbatch: int) -> None:
-        gradients = self._incoming_gradients(batch, stage, microbatch)
+    def _backward_input(self, batch: _Batch, step: _Step) -> None:
+        stage, microbatch = step.stage, step.microbatch
+        gradients = self._incoming(batch, step, batch.gradients)
         self._resize(batch.extents[microbatch])
         kept = batch.kept.pop((stage, microbatch))
         found, jobs = self._stages[stage].backward_inputs(kept, gradients)
@@ -280,8 +307,8 @@ class Executor:
         if stage > 0:
             batch.gradients[(stage - 1, microbatch)] = found
 
-    def _backward_weight(self, batch: _Batch, stage: int, microbatch: int) -> None:
-        jobs = batch.later.pop((stage, microbatch))
+    def _backward_weight(self, batch: _Batch, step: _Step) -> None:
+        jobs = batch.later.pop((step.stage, step.microbatch))
         jobs.reverse()
         while jobs:
             # Each is let go of with what it holds, before the next one makes its gradient.
@@ -290,59 +317,53 @@ class Executor:
 
     def _resize(self, extent: Extent) -> None:
         """Tell the divided axes how long this microbatch's sequences are."""
-        self._axes.resize(**dict(extent.lengths))
+        if extent.lengths != self._lengths:
+            self._axes.resize(**dict(extent.lengths))
+            self._lengths = extent.lengths
 
     # ---- messages -------------------------------------------------------------------------
 
-    def _incoming(self, batch: _Batch, stage: int, microbatch: int) -> Values:
-        """Values from the stage before: over a message, or handed over on this rank."""
-        arrived = self._arrived(batch, Message(stage - 1, microbatch, "activation"))
-        return batch.activations.pop((stage, microbatch), {}) if arrived is None else arrived
-
-    def _incoming_gradients(self, batch: _Batch, stage: int, microbatch: int) -> Values:
-        arrived = self._arrived(batch, Message(stage, microbatch, "gradient"))
-        return batch.gradients.pop((stage, microbatch), {}) if arrived is None else arrived
-
-    def _arrived(self, batch: _Batch, message: Message) -> Values | None:
-        arrival = batch.arrivals.pop(message, None)
+    def _incoming(self, batch: _Batch, step: _Step, handed_over: dict[Key, Values]) -> Values:
+        """What comes from another stage: over a message, or handed over on this rank."""
+        if step.message is None:
+            return {}
+        arrival = batch.arrivals.pop(step.message, None)
         if arrival is None:
-            return None
+            return handed_over.pop((step.stage, step.microbatch), {})
         values = arrival.take()
-        self._messenger.release(batch.program.complete.get(message, ()))
+        self._messenger.release(step.complete)
         return values
 
-    def _send_activation(self, batch: _Batch, stage: int, microbatch: int) -> None:
-        values = batch.activations.pop((stage + 1, microbatch))
-        self._send(batch, Message(stage, microbatch, "activation"), values)
+    def _send_activation(self, batch: _Batch, step: _Step) -> None:
+        self._send(batch, step, batch.activations.pop((step.stage + 1, step.microbatch)))
 
-    def _send_gradient(self, batch: _Batch, stage: int, microbatch: int) -> None:
-        values = batch.gradients.pop((stage - 1, microbatch))
-        self._send(batch, Message(stage - 1, microbatch, "gradient"), values)
+    def _send_gradient(self, batch: _Batch, step: _Step) -> None:
+        self._send(batch, step, batch.gradients.pop((step.stage - 1, step.microbatch)))
 
-    def _send(self, batch: _Batch, message: Message, values: Values) -> None:
-        layout = self._layout(message, batch.extents[message.microbatch])
+    def _send(self, batch: _Batch, step: _Step, values: Values) -> None:
+        message = step.message
+        assert message is not None, "a send has a message"
+        layout = self._layout(batch, message)
         if layout.items:
             self._messenger.send(message, values, layout)
-            if batch.program.window is not None:
-                self._messenger.limit(message, batch.program.window)
+            if batch.window is not None:
+                self._messenger.limit(message, batch.window)
 
-    def _receive_activation(self, batch: _Batch, stage: int, microbatch: int) -> None:
-        self._receive(batch, Message(stage - 1, microbatch, "activation"))
-
-    def _receive_gradient(self, batch: _Batch, stage: int, microbatch: int) -> None:
-        self._receive(batch, Message(stage, microbatch, "gradient"))
-
-    def _receive(self, batch: _Batch, message: Message) -> None:
-        layout = self._layout(message, batch.extents[message.microbatch])
+    def _receive(self, batch: _Batch, step: _Step) -> None:
+        message = step.message
+        assert message is not None, "a receive has a message"
+        layout = self._layout(batch, message)
         if layout.items:
             batch.arrivals[message] = self._messenger.receive(message, layout)
 
-    def _layout(self, message: Message, extent: Extent) -> Layout:
+    def _layout(self, batch: _Batch, message: Message) -> Layout:
         """What the message carries on this rank, alike on both ends."""
-        key = message.edge, message.direction, extent
-        if key not in self._layouts:
+        layouts, key = batch.layouts[message.microbatch], (message.edge, message.direction)
+        layout = layouts.get(key)
+        if layout is None:
+            extent = batch.extents[message.microbatch]
             self._resize(extent)
-            self._layouts[key] = Layout.of(
+            layout = layouts[key] = Layout.of(
                 [
                     Item(
                         value.name,
@@ -353,12 +374,18 @@ class Executor:
                     if value.grad or message.direction == "activation"
                 ]
             )
-        return self._layouts[key]
+        return layout
 
 
 def words_of(instruction: Instruction) -> str:
     """`forward of microbatch 3`."""
     return f"{_WORDS[type(instruction)]} of microbatch {instruction.microbatch}"
+
+
+def _message_of(instruction: Instruction, num_stages: int) -> Message | None:
+    if isinstance(instruction, Compute):
+        return incoming(instruction, num_stages)
+    return instruction.message
 
 
 def _crossing(plan: ParallelPlan, here: StageInfo, there: StageInfo) -> tuple[ValueInfo, ...]:

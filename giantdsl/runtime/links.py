@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -30,6 +30,8 @@ class Links:
 
     pp: Group
     groups: Mapping[Link, dist.ProcessGroup]
+    places: Sequence[int]
+    """Of each pipeline rank, in these groups."""
 
     @classmethod
     def make(
@@ -44,7 +46,11 @@ class Links:
         links = links_of(pp.size, num_stages)
         lanes = {lane: _new_group(groups, timeout_s) for lane in lanes_of(links, pp.size)}
         own = [link for link in links if pp.rank in link]
-        made = cls(pp, {link: lanes[lane_of(link, pp.size)] for link in own})
+        used = {link: lanes[lane_of(link, pp.size)] for link in own}
+        # All have the same ranks, in an order of torch's choice.
+        any_of_them = next(iter(used.values()), None)
+        places = [dist.get_group_rank(any_of_them, r) for r in pp.ranks] if any_of_them else []
+        made = cls(pp, used, places)
         word = torch.zeros(1, device=device)
         for source, target in own:
             if pp.rank == source:
@@ -54,18 +60,15 @@ class Links:
         return made
 
     def send(self, tensor: Tensor, target: int, tag: int) -> dist.Work:
-        """Start sending to a pipeline rank. Tags help where the backend has them."""
-        group = self.groups[(self.pp.rank, target)]
-        work = dist.isend(tensor, self.pp.ranks[target], group=group, tag=tag)
-        assert work is not None, "a rank sends from a group it is in"
-        return work
+        """Start sending to a pipeline rank. Tags help where the backend has them.
+
+        Straight to the group: what `isend` looks up for each call, these groups never change.
+        """
+        return self.groups[(self.pp.rank, target)].send([tensor], self.places[target], tag)
 
     def receive(self, tensor: Tensor, source: int, tag: int) -> dist.Work:
         """Post a receive from a pipeline rank."""
-        group = self.groups[(source, self.pp.rank)]
-        work = dist.irecv(tensor, self.pp.ranks[source], group=group, tag=tag)
-        assert work is not None, "a rank receives in a group it is in"
-        return work
+        return self.groups[(source, self.pp.rank)].recv([tensor], self.places[source], tag)
 
 
 def links_of(num_ranks: int, num_stages: int) -> list[Link]:

@@ -43,6 +43,11 @@ class Layout:
     items: tuple[Item, ...]
     parcels: tuple[tuple[Item, ...], ...]
 
+    @property
+    def is_one(self) -> bool:
+        """Is it one value, and that travels?"""
+        return len(self.items) == 1 and len(self.parcels) == 1
+
     @classmethod
     def of(cls, items: Sequence[Item]) -> Layout:
         """Values without elements do not travel."""
@@ -65,6 +70,8 @@ class Arrival:
         """Wait; the values by name, in the layout's order."""
         for work in self.works:
             work.wait()
+        if self.layout.is_one:
+            return {self.layout.items[0].name: self.buffers[0]}
         found = {
             name: tensor
             for parcel, buffer in zip(self.layout.parcels, self.buffers, strict=True)

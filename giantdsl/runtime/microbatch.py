@@ -11,6 +11,9 @@ from giantdsl.errors import InternalError
 from giantdsl.plan import InputInfo, ValueInfo
 from giantdsl.runtime.axes import Axes
 
+Lengths = tuple[tuple[str, int], ...]
+"""Whole lengths by sequence axis."""
+
 
 @dataclass(frozen=True, slots=True)
 class Extent:
@@ -20,7 +23,7 @@ class Extent:
     """
 
     rows: int | None
-    lengths: tuple[tuple[str, int], ...]
+    lengths: Lengths
 
 
 def extent_of(part: Mapping[str, Tensor], inputs: Sequence[InputInfo]) -> Extent:

@@ -148,6 +148,7 @@ class StageRunner:
             weighted = term * (share[name] if name in share else share[""])
             total = weighted if total is None else total + weighted
             losses[name] = weighted.detach()
-        # The terms hold the graph, and with it every activation of this microbatch.
-        self.module.losses = {}  # type: ignore[assignment]
+        if terms:
+            # The terms hold the graph, and with it every activation of this microbatch.
+            self.module.losses = {}  # type: ignore[assignment]
         return total, losses

@@ -46,39 +46,35 @@ class Linear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         if self.store is None or not self.weight.requires_grad:
             return F.linear(x, self.weight, self.bias)
-        return _Deferred.apply(x, self.store, 1, self.weight, self.bias)
+        return _Deferred.apply(x, self.weight, self.bias, self.store)
 
     def product(self, x: Tensor) -> Tensor:
         """The same without the bias."""
         if self.store is None or not self.weight.requires_grad:
             return F.linear(x, self.weight)
-        return _Deferred.apply(x, self.store, 1, self.weight, None)
+        return _Deferred.apply(x, self.weight, None, self.store)
 
 
 def fused_linear(x: Tensor, layers: Sequence[nn.Linear]) -> Tensor:
     """Several linear layers of one input as one product, their results side by side."""
     first = layers[0]
     store = first.store if isinstance(first, Linear) else None
-    weights = [layer.weight for layer in layers]
-    biases = [layer.bias for layer in layers]
+    weights: list[Tensor] = [layer.weight for layer in layers]
+    biases: list[Tensor] = [layer.bias for layer in layers]
     if store is None or not all(weight.requires_grad for weight in weights):
         bias = None if biases[0] is None else torch.cat(biases)
         return F.linear(x, torch.cat(weights), bias)
-    return _Deferred.apply(x, store, len(layers), *weights, *biases)
+    return _DeferredFused.apply(x, store, len(layers), *weights, *biases)
 
 
 class _Deferred(torch.autograd.Function):
-    """x times the joined weights; `parameters` are `count` weights, then as many biases."""
+    """One layer. Its parameters are on `ctx` as they are: FSDP moves what is in them meanwhile."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, store: WeightGradients, count: int, *parameters: Tensor | None
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, store: WeightGradients
     ) -> Tensor:
-        weights = [p for p in parameters[:count] if p is not None]
-        biases = [p for p in parameters[count:] if p is not None]
-        weight = weights[0] if count == 1 else torch.cat(weights)
-        bias = None if not biases else biases[0] if count == 1 else torch.cat(biases)
-        ctx.store, ctx.count, ctx.parameters = store, count, parameters
+        ctx.layer = weight, bias, store
         ctx.save_for_backward(x)
         return F.linear(x, weight, bias)
 
@@ -86,32 +82,64 @@ class _Deferred(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         (x,) = ctx.saved_tensors
         (gradient,) = gradients
-        weights = list(ctx.parameters[: ctx.count])
-        weight = weights[0] if ctx.count == 1 else torch.cat(weights)
+        weight, bias, store = ctx.layer
         given = gradient @ weight if ctx.needs_input_grad[0] else None
-        none = [None] * len(ctx.parameters)
-        if not ctx.store.active:
-            return (given, None, None, *_of_weights(x, gradient, ctx.parameters, ctx.count))
-        parameters, count = ctx.parameters, ctx.count
+        if not store.active:
+            return (given, *_of_layer(x, gradient, bias is not None), None)
 
         def later() -> None:
-            found = _of_weights(x, gradient, parameters, count)
-            pairs = [(p, g) for p, g in zip(parameters, found, strict=True) if p is not None]
+            of_weight, of_bias = _of_layer(x, gradient, bias is not None)
             # A backward pass of its own, so that hooks after accumulation run as always.
-            torch.autograd.backward([p for p, _ in pairs], [g for _, g in pairs])
+            if bias is None:
+                torch.autograd.backward(weight, of_weight)
+            else:
+                torch.autograd.backward((weight, bias), (of_weight, of_bias))
+
+        store.waiting.append(later)
+        return given, None, None, None
+
+
+class _DeferredFused(torch.autograd.Function):
+    """x times the joined weights; `parameters` are `count` weights, then as many biases."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, store: WeightGradients, count: int, *parameters: Tensor | None
+    ) -> Tensor:
+        ctx.store, ctx.parts = store, (parameters[:count], parameters[count:])
+        ctx.save_for_backward(x)
+        weights, biases = ctx.parts
+        return F.linear(x, torch.cat(weights), None if biases[0] is None else torch.cat(biases))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        (x,) = ctx.saved_tensors
+        (gradient,) = gradients
+        weights, biases = ctx.parts
+        given = gradient @ torch.cat(weights) if ctx.needs_input_grad[0] else None
+        if not ctx.store.active:
+            found = _of_layers(x, gradient, weights, biases[0] is not None)
+            return (given, None, None, *found, *([None] * (2 * len(weights) - len(found))))
+
+        def later() -> None:
+            has_bias = biases[0] is not None
+            found = _of_layers(x, gradient, weights, has_bias)
+            torch.autograd.backward((*weights, *biases) if has_bias else weights, found)
 
         ctx.store.waiting.append(later)
-        return (given, None, None, *none)
+        return (given, None, None, *([None] * (2 * len(weights))))
 
 
-def _of_weights(
-    x: Tensor, gradient: Tensor, parameters: Sequence[Tensor | None], count: int
-) -> list[Tensor | None]:
-    """The gradients of the weights, then of the biases, each where there is one."""
+def _of_layer(x: Tensor, gradient: Tensor, has_bias: bool) -> tuple[Tensor, Tensor | None]:
     rows = gradient.flatten(0, -2)
-    whole = rows.t() @ x.flatten(0, -2)
-    sizes = [p.size(0) for p in parameters[:count] if p is not None]
-    found: list[Tensor | None] = list(whole.split(sizes))
-    for bias, part in zip(parameters[count:], rows.split(sizes, dim=-1), strict=True):
-        found.append(None if bias is None else part.sum(0))
-    return found
+    return rows.t() @ x.flatten(0, -2), rows.sum(0) if has_bias else None
+
+
+def _of_layers(
+    x: Tensor, gradient: Tensor, weights: Sequence[Tensor], has_bias: bool
+) -> list[Tensor]:
+    """The gradients of the weights, then those of the biases."""
+    of_weights, of_biases = _of_layer(x, gradient, has_bias)
+    sizes = [weight.size(0) for weight in weights]
+    found = list(of_weights.split(sizes))
+    return found if of_biases is None else [*found, *of_biases.split(sizes)]
