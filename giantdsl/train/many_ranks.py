@@ -179,14 +179,10 @@ class ManyRanks:
         return Path(_from_first(self.optimizer.place.job, str(path)))
 
     def agreed(self, signal: int | None) -> int | None:
-        found = torch.tensor([signal or 0], dtype=torch.int64, device=self._device)
+        found = torch.tensor([signal or 0], dtype=torch.int64, device=self.optimizer.device)
         if self.optimizer.place.job.process_group is not None:
             dist.all_reduce(found, dist.ReduceOp.MAX, group=self.optimizer.place.job.process_group)
         return int(found) or None
-
-    @property
-    def _device(self) -> torch.device:
-        return next(iter(self.model.parameters.values())).device
 
 
 def group_sets(plan: ParallelPlan) -> set[tuple[str, ...]]:
