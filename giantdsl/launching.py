@@ -16,12 +16,12 @@ from giantdsl.driver import Compiled
 from giantdsl.errors import SettingsError
 from giantdsl.planning import make_parallel_plan, mesh_sizes, num_ranks, parallel_settings
 from giantdsl.settings.values import ParallelSettings
+from giantdsl.train.launch.environment import Hosts, check_world, detect
 
 if TYPE_CHECKING:
     from giantdsl.plan import ParallelPlan
     from giantdsl.train.job import TrainJob
     from giantdsl.train.launch.context import LaunchOptions
-    from giantdsl.train.launch.environment import Hosts
     from giantdsl.train.launch.failure import Outcome
 
 BACKENDS = ("auto", "giant", "gloo", "nccl")
@@ -73,8 +73,6 @@ def launch(
 
     Raises SettingsError for flags, a backend or a launcher that do not fit the plan.
     """
-    from giantdsl.train.launch.environment import check_world, detect
-
     rank = detect()
     parallel = parallel_settings(compiled)
     needed = num_ranks(parallel)
@@ -109,8 +107,6 @@ def launch(
 
 
 def _hosts(choice: LaunchChoice, needed: int) -> tuple[Hosts | None, int]:
-    from giantdsl.train.launch.environment import Hosts as Several
-
     if choice.nnodes == 1:
         if choice.nproc is not None and choice.nproc != needed:
             raise SettingsError(
@@ -126,7 +122,7 @@ def _hosts(choice: LaunchChoice, needed: int) -> tuple[Hosts | None, int]:
             f"the plan needs {needed} ranks, which {choice.nnodes} hosts with"
             f" {choice.nproc or here} each do not make"
         )
-    return Several.parse(choice.nnodes, choice.node_rank, choice.rdzv), here
+    return Hosts.parse(choice.nnodes, choice.node_rank, choice.rdzv), here
 
 
 def _options(choice: LaunchChoice, plan: ParallelPlan) -> LaunchOptions:

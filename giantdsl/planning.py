@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from giantdsl.driver import Compiled, make_plan
@@ -136,7 +137,4 @@ def _crossings(compiled: Compiled, sliced: Sliced) -> tuple[ValueInfo, ...]:
 
 def num_ranks(parallel: ParallelSettings) -> int:
     """How many processes a plan needs."""
-    total = 1
-    for _, size in mesh_sizes(parallel):
-        total *= size
-    return total
+    return math.prod(size for _, size in mesh_sizes(parallel))

@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from giantdsl.cli.compiling import compile_arguments
 from giantdsl.cli.exit_codes import DONE, FAILED
@@ -20,9 +19,6 @@ from giantdsl.errors import SettingsError, SpecError
 from giantdsl.verify.layouts import all_layouts, parse_layouts, spec_layout
 from giantdsl.verify.rows import Layout, Row
 from giantdsl.verify.small import SmallSpec
-
-if TYPE_CHECKING:
-    from giantdsl.verify.runner import Runner
 
 EXAMPLE = (
     "giantdsl verify models/gpt2.giant\n"
@@ -118,7 +114,7 @@ def _compare(small: SmallSpec, layouts: Sequence[Layout], args: argparse.Namespa
         if not args.json:
             write(f"{'layout':<{width}}  ranks  {'error':>8}  {'bound':>7}      worst tensor")
         for layout in layouts:
-            row = _row(runner, layout, args.mutant)
+            row = runner.run(layout, args.mutant)
             if row is None:
                 continue
             rows.append(row)
@@ -126,10 +122,6 @@ def _compare(small: SmallSpec, layouts: Sequence[Layout], args: argparse.Namespa
                 write(_line(row, width))
                 sys.stdout.flush()
     return rows
-
-
-def _row(runner: Runner, layout: Layout, mutant: str | None) -> Row | None:
-    return runner.run(layout, mutant)
 
 
 def _line(row: Row, width: int) -> str:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import torch.distributed as dist
 
 from giantdsl.mesh.mesh import Mesh
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,3 +94,12 @@ def made_key(mesh: Mesh, axes: Iterable[str]) -> tuple[str, ...]:
     """The axes of more than one rank among `axes`, in the mesh's order."""
     asked = set(axes)
     return tuple(axis for axis in mesh.split_axes if axis in asked)
+
+
+def from_first(group: Group, value: _T) -> _T:
+    """The group's first rank's `value`, which is sent pickled, on all its ranks."""
+    if group.process_group is None:
+        return value
+    box = [value]
+    dist.broadcast_object_list(box, src=group.ranks[0], group=group.process_group)
+    return box[0]

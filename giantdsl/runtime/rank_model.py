@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,26 +15,15 @@ from giantdsl.mesh.mesh import Mesh
 from giantdsl.plan import ParallelPlan, StageInfo, StoredParameter
 from giantdsl.runtime.axes import Axes
 from giantdsl.runtime.groups import Groups
-from giantdsl.runtime.loader import (
-    allocate,
-    check_initialised,
-    load_source,
-    lower_module,
-    set_parameter,
-)
+from giantdsl.runtime.loader import allocate, check_initialised, load_source, lower_module
 
 
 @dataclass(frozen=True, slots=True)
 class RankModel:
-    """A rank's stages by index. All share `axes`.
-
-    `parameters` are what it holds of the logical parameters, each once: a weight that several of
-    its stages use is one tensor.
-    """
+    """A rank's stages by index. All share `axes`."""
 
     stages: Mapping[int, nn.Module]
     axes: Axes
-    parameters: Mapping[str, nn.Parameter]
 
 
 def mesh_of(plan: ParallelPlan) -> Mesh:
@@ -75,19 +65,7 @@ def build_rank_model(
         check_initialised(module)
         modules[stage.index] = module
     assert axes is not None, "every pipeline rank has a stage"
-    return RankModel(modules, axes, _shared(modules))
-
-
-def _shared(modules: Mapping[int, nn.Module]) -> dict[str, nn.Parameter]:
-    """Parameters by name; the later stages of this rank take over those of the first."""
-    found: dict[str, nn.Parameter] = {}
-    for module in modules.values():
-        for name, parameter in list(module.named_parameters()):
-            if name in found:
-                set_parameter(module, name, found[name])
-            else:
-                found[name] = parameter
-    return found
+    return RankModel(modules, axes)
 
 
 def local_view(stored: StoredParameter, axes: Axes) -> tuple[int, ...]:
@@ -100,13 +78,11 @@ def local_view(stored: StoredParameter, axes: Axes) -> tuple[int, ...]:
 
 def _check(module: nn.Module, plan: ParallelPlan, stage: StageInfo, axes: Axes) -> None:
     found = {name: parameter.numel() for name, parameter in module.named_parameters()}
-    wanted = {}
-    for stored in plan.parameters:
-        if stage.index in stored.stages:
-            count = 1
-            for size in local_view(stored, axes):
-                count *= size
-            wanted[stored.info.name] = count
+    wanted = {
+        stored.info.name: math.prod(local_view(stored, axes))
+        for stored in plan.parameters
+        if stage.index in stored.stages
+    }
     for name in wanted.keys() | found.keys():
         if wanted.get(name) != found.get(name):
             raise InternalError(

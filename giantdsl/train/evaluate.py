@@ -71,7 +71,7 @@ def evaluate(
     parameter = next(module.parameters())
     objective = Objective(module, plan, parameter.device, parameter.dtype)
     total = Total(plan)
-    with _evaluating(module), torch.no_grad():
+    with evaluating(module), torch.no_grad():
         for start in range(0, num_samples, batch):
             indices = range(start, min(start + batch, num_samples))
             samples = select_inputs(source.batch(indices), plan.inputs)
@@ -145,10 +145,13 @@ class Total:
 
 
 @contextmanager
-def _evaluating(module: nn.Module) -> Iterator[None]:
-    before = module.training
-    module.eval()
+def evaluating(*modules: nn.Module) -> Iterator[None]:
+    """The modules as they compute in evaluation; afterwards as they were."""
+    before = [module.training for module in modules]
+    for module in modules:
+        module.eval()
     try:
         yield
     finally:
-        module.train(before)
+        for module, was_training in zip(modules, before, strict=True):
+            module.train(was_training)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,16 +16,16 @@ from giantdsl.mesh.slices import even_bounds
 from giantdsl.plan import ParallelPlan
 from giantdsl.runtime.device import compute_dtype, master_dtype
 from giantdsl.runtime.executor import Executor
-from giantdsl.runtime.groups import Group, Groups
+from giantdsl.runtime.groups import Group, Groups, from_first
 from giantdsl.runtime.loader import build_module, load_source
 from giantdsl.runtime.rank_model import RankModel, build_rank_model
 from giantdsl.settings.values import TrainSettings
 from giantdsl.train.batches import select_inputs
 from giantdsl.train.checkpoint import Checkpoint, TrainState, save_checkpoint
 from giantdsl.train.engine import microbatch_noise
-from giantdsl.train.evaluate import Evaluation, Total, evaluated_samples
+from giantdsl.train.evaluate import Evaluation, Total, evaluated_samples, evaluating
 from giantdsl.train.job import TrainJob
-from giantdsl.train.objective import Objective, batch_rows, split_batch
+from giantdsl.train.objective import Objective, batch_rows, rows_of, split_batch
 from giantdsl.train.parallel.optimizer import (
     ParallelOptimizer,
     build_parallel_optimizer,
@@ -105,8 +104,9 @@ class ManyRanks:
         if least == most:
             return list(split_batch(batch, self.plan.model.inputs, size))
         count = min(math.ceil(most / size), least)
-        rows = batch_rows(batch, self.plan.model.inputs)
-        return _split_evenly(batch, self.plan, even_bounds(rows, count))
+        inputs = self.plan.model.inputs
+        bounds = even_bounds(batch_rows(batch, inputs), count)
+        return [rows_of(batch, inputs, start, stop) for start, stop in bounds]
 
     def noise(self, step: int, rows: Sequence[int], parts: Sequence[Part]) -> list[Tensor | None]:
         """Random numbers of each microbatch's samples; None for a model that draws none."""
@@ -119,11 +119,9 @@ class ManyRanks:
 
     def shares(self, parts: Sequence[Part]) -> BatchShares:
         """What each microbatch is of the whole batch, over all data ranks (invariant 1)."""
-        return BatchShares([self._weights(part) for part in parts], self.data)
-
-    def _weights(self, part: Part) -> dict[str, float]:
-        rows = float(batch_rows(part, self.plan.model.inputs))
-        return {"": rows, **self.counter.counts(part)}
+        return BatchShares(
+            [self.counter.weights(part) for part in parts], self.data, self.optimizer.device
+        )
 
     # ---- the rest -------------------------------------------------------------------------
 
@@ -131,14 +129,14 @@ class ManyRanks:
         source, batch = held_out.source, self.settings.batch
         num_samples = evaluated_samples(source, batch, held_out.num_batches)
         total = Total(self.plan.model)
-        with _evaluating(self.model.stages.values()), torch.no_grad():
+        with evaluating(*self.model.stages.values()), torch.no_grad():
             for start in range(0, num_samples, batch):
                 indices = range(start, min(start + batch, num_samples))
                 mine = self.rows(indices)
                 samples = select_inputs(source.batch(mine), self.plan.model.inputs)
                 total.add_bytes(source.bytes_of(samples))
                 parts = self.parts(samples, len(indices))
-                weights = [self._weights(part) for part in parts]
+                weights = [self.counter.weights(part) for part in parts]
                 nothing: list[Tensor | None] = [None for _ in parts]
                 sums = self.executor.run(parts, nothing, weights, train=False)
                 total.add_sums(sums, weights)
@@ -147,21 +145,27 @@ class ManyRanks:
 
     def _merge(self, total: Total) -> None:
         """Add up what the data ranks and stages saw; losses are whole over tp and cp."""
-        names = list(self.plan.model.losses)
-        sums = torch.tensor([total.sums.get(name, 0.0) for name in names], dtype=torch.float64)
-        _sum_over(self.groups.over("dp", "ep", "pp"), sums)
-        counts = torch.tensor(
-            [total.counts.get(n, total.counts.get("", 0.0)) for n in names], dtype=torch.float64
-        )
-        _sum_over(self.data, counts)
-        known = total.num_bytes is not None
-        more = torch.tensor([float(total.num_bytes or 0), float(known)], dtype=torch.float64)
-        _sum_over(self.data, more)
+        names = self.plan.model.losses
+        sums = {name: total.sums.get(name, 0.0) for name in names}
+        rows = total.counts.get("", 0.0)
+        counts = {name: total.counts.get(name, rows) for name in names}
+        known = {"bytes": float(total.num_bytes or 0), "ranks": float(total.num_bytes is not None)}
+        known = self._summed(self.data, known)
         total.replace(
-            dict(zip(names, sums.tolist(), strict=True)),
-            dict(zip(names, counts.tolist(), strict=True)),
-            int(more[0]) if int(more[1]) == self.data.size else None,
+            self._summed(self.groups.over("dp", "ep", "pp"), sums),
+            self._summed(self.data, counts),
+            int(known["bytes"]) if int(known["ranks"]) == self.data.size else None,
         )
+
+    def _summed(self, group: Group, values: Mapping[str, float]) -> dict[str, float]:
+        """Each value added up over the ranks of a group, in float64."""
+        if group.process_group is None:
+            return dict(values)
+        found = torch.tensor(
+            list(values.values()), dtype=torch.float64, device=self.optimizer.device
+        )
+        dist.all_reduce(found, group=group.process_group)
+        return dict(zip(values, found.tolist(), strict=True))
 
     def restore(self, checkpoint: Checkpoint) -> None:
         first = self.is_first
@@ -174,17 +178,13 @@ class ManyRanks:
         path: Path | None = None
         if self.is_first:
             path = save_checkpoint(root, state, parameters, moments, keep=keep)
-        return Path(_from_first(self.optimizer.place.job, str(path)))
+        return Path(from_first(self.optimizer.place.job, str(path)))
 
     def agreed(self, signal: int | None) -> int | None:
-        found = torch.tensor([signal or 0], dtype=torch.int64, device=self._device)
+        found = torch.tensor([signal or 0], dtype=torch.int64, device=self.optimizer.device)
         if self.optimizer.place.job.process_group is not None:
             dist.all_reduce(found, dist.ReduceOp.MAX, group=self.optimizer.place.job.process_group)
         return int(found) or None
-
-    @property
-    def _device(self) -> torch.device:
-        return next(iter(self.model.parameters.values())).device
 
 
 def group_sets(plan: ParallelPlan) -> set[tuple[str, ...]]:
@@ -250,40 +250,3 @@ def _initial_values(job: TrainJob) -> dict[str, Tensor]:
     with torch.no_grad():
         job.initialize(module)
     return {name: p.detach() for name, p in module.named_parameters()}
-
-
-def _split_evenly(batch: Part, plan: ParallelPlan, bounds: Sequence[tuple[int, int]]) -> list[Part]:
-    parts: list[Part] = []
-    for start, stop in bounds:
-        part = dict(batch)
-        for info in plan.model.inputs:
-            axis = next((i for i, size in enumerate(info.sizes) if size is None), None)
-            if axis is not None and info.name in batch:
-                part[info.name] = batch[info.name].narrow(axis, start, stop - start)
-        parts.append(part)
-    return parts
-
-
-def _sum_over(group: Group, values: Tensor) -> None:
-    if group.process_group is not None:
-        dist.all_reduce(values, group=group.process_group)
-
-
-def _from_first(job: Group, text: str) -> str:
-    if job.process_group is None:
-        return text
-    box = [text]
-    dist.broadcast_object_list(box, src=job.ranks[0], group=job.process_group)
-    return box[0]
-
-
-@contextmanager
-def _evaluating(modules: Iterable[nn.Module]) -> Iterator[None]:
-    found = list(modules)
-    for module in found:
-        module.eval()
-    try:
-        yield
-    finally:
-        for module in found:
-            module.train()

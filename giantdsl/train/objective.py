@@ -70,21 +70,16 @@ class Objective:
         given = {name: part[name] for name in self._count_inputs if name in part}
         return {n: float(count) for n, count in self._module.loss_counts(**given).items()}
 
-    def shares(self, parts: Sequence[Mapping[str, Tensor]]) -> list[Shares]:
-        """Of each microbatch, for each loss, its share of the whole batch (invariant 1).
+    def weights(self, part: Mapping[str, Tensor]) -> dict[str, float]:
+        """What each loss of a microbatch goes by: its `counts`; the others, under "", by rows."""
+        return {"": float(batch_rows(part, self._inputs)), **self.counts(part)}
 
-        A loss that counts valid labels goes by their number, the others, under the name "", by
-        rows; where no label is valid the shares are 0. One microbatch has the share 1 in all.
-        """
+    def shares(self, parts: Sequence[Mapping[str, Tensor]]) -> list[Shares]:
+        """`shares_of` the microbatches of a whole batch. One has the share 1 in all losses."""
         if len(parts) == 1:
             return [{"": 1.0}]
-        rows = [batch_rows(part, self._inputs) for part in parts]
-        counts = [self.counts(part) for part in parts]
-        totals = {name: sum(c[name] for c in counts) for name in counts[0]}
-        return [
-            {"": r / sum(rows)} | {n: c[n] / total if total else 0.0 for n, total in totals.items()}
-            for r, c in zip(rows, counts, strict=True)
-        ]
+        weights = [self.weights(part) for part in parts]
+        return shares_of(weights, total_weights(weights))
 
 
 def losses_of(module: nn.Module) -> Callable[..., dict[str, Tensor]]:
@@ -95,6 +90,19 @@ def losses_of(module: nn.Module) -> Callable[..., dict[str, Tensor]]:
         return dict(module.losses)
 
     return run
+
+
+def total_weights(weights: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """By name, the sum over microbatches."""
+    return {name: sum(w[name] for w in weights) for name in weights[0]}
+
+
+def shares_of(weights: Sequence[Mapping[str, float]], totals: Mapping[str, float]) -> list[Shares]:
+    """Of each microbatch, for each loss, its share of the whole batch (invariant 1).
+
+    `totals` are the weights of the whole batch; where they are 0, no label is valid, so are shares.
+    """
+    return [{n: w[n] / total if total else 0.0 for n, total in totals.items()} for w in weights]
 
 
 def weighted(losses: Mapping[str, Tensor], shares: Shares) -> dict[str, Tensor]:
@@ -120,21 +128,23 @@ def batch_rows(batch: Mapping[str, Tensor], inputs: Sequence[InputInfo]) -> int:
 def split_batch(
     batch: Mapping[str, Tensor], inputs: Sequence[InputInfo], microbatch: int | None
 ) -> list[dict[str, Tensor]]:
-    """The batch in microbatches of `microbatch` samples; the last may be smaller.
-
-    Inputs without a batch axis go whole to every microbatch.
-    """
+    """The batch in microbatches of `microbatch` samples; the last may be smaller."""
     rows = batch_rows(batch, inputs)
     size = rows if microbatch is None else min(microbatch, rows)
     if size == rows:
         return [dict(batch)]
+    starts = range(0, rows, size)
+    return [rows_of(batch, inputs, start, min(start + size, rows)) for start in starts]
+
+
+def rows_of(
+    batch: Mapping[str, Tensor], inputs: Sequence[InputInfo], start: int, stop: int
+) -> dict[str, Tensor]:
+    """The samples start..stop of a batch. Inputs without a batch axis stay whole."""
     axes = {info.name: batch_axis(info) for info in inputs}
-    return [
-        {
-            name: tensor
-            if (axis := axes.get(name)) is None
-            else tensor.narrow(axis, start, min(size, rows - start))
-            for name, tensor in batch.items()
-        }
-        for start in range(0, rows, size)
-    ]
+    return {
+        name: tensor
+        if (axis := axes.get(name)) is None
+        else tensor.narrow(axis, start, stop - start)
+        for name, tensor in batch.items()
+    }

@@ -41,6 +41,17 @@ def take_step(
     """
     optimizer.zero_grad()
     losses = accumulate_gradients(objective, parts, noise)
+    return finish_step(optimizer, losses, learning_rate=learning_rate, clip=clip)
+
+
+def finish_step(
+    optimizer: MasterOptimizer,
+    losses: Mapping[str, Tensor],
+    *,
+    learning_rate: float,
+    clip: float,
+) -> StepResult:
+    """What `take_step` does once the gradients are there; `losses` are the batch's, by name."""
     gradients = optimizer.gradients()
     norm = gradient_norm(list(gradients.values()))
     wide = wide_dtype(norm.device)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from giantdsl.errors import RuntimeFault
-from giantdsl.plan import ParallelPlan, ValueInfo
+from giantdsl.plan import ParallelPlan
 from giantdsl.runtime.groups import Groups
 from giantdsl.runtime.rank_model import mesh_of
 from giantdsl.train.job import TrainJob
@@ -63,9 +64,8 @@ def check_rank(rank: int, world: int, task: Task) -> list[Finding] | None:
     mine = many.rows(range(total))
     parts = many.parts(_select(plan, batch, mine), total)
     shares = _broken_shares(task, many.shares(parts).each)
-    wanted = {s.index: {n: len(v) for n, v in s.blocks} for s in plan.stages}
     many.optimizer.zero_grad()
-    with _recorded(many, wanted) as seen:
+    with _recorded(many) as seen:
         losses = many.executor.run(parts, many.noise(1, mine, parts), shares)
     many.optimizer.finish()
     verdict = many.optimizer.judge(losses)
@@ -122,20 +122,15 @@ def _broken_shares(task: Task, shares: list[Mapping[str, float]]) -> list[Mappin
 # ---- activations ---------------------------------------------------------------------------
 
 
-class _recorded:
-    """Hooks on the blocks of every stage of this rank."""
-
-    def __init__(self, many: ManyRanks, wanted: Mapping[int, Mapping[str, int]]) -> None:
-        self._contexts = {
-            stage: recorded(module, wanted[stage]) for stage, module in many.model.stages.items()
+@contextmanager
+def _recorded(many: ManyRanks) -> Iterator[dict[int, dict[str, list[tuple[Tensor, ...]]]]]:
+    """By stage of this rank, what each call of its blocks returned."""
+    counts = {s.index: {name: len(v) for name, v in s.blocks} for s in many.plan.stages}
+    with ExitStack() as stack:
+        yield {
+            stage: stack.enter_context(recorded(module, counts[stage]))
+            for stage, module in many.model.stages.items()
         }
-
-    def __enter__(self) -> dict[int, dict[str, list[tuple[Tensor, ...]]]]:
-        return {stage: context.__enter__() for stage, context in self._contexts.items()}
-
-    def __exit__(self, *error: object) -> None:
-        for context in self._contexts.values():
-            context.__exit__(None, None, None)
 
 
 def _pieces(
@@ -153,13 +148,9 @@ def _pieces(
         for name, results in calls.items():
             for samples, outputs in zip(numbers, results, strict=True):
                 for i, (value, tensor) in enumerate(zip(infos[name], outputs, strict=True)):
-                    piece = _piece(value, tensor, samples, many)
+                    piece = piece_of(value, tensor, samples, many.model.axes)
                     found.setdefault((name, i), []).append(piece)
     return found
-
-
-def _piece(value: ValueInfo, tensor: Tensor, samples: Tensor, many: ManyRanks) -> Piece:
-    return piece_of(value, tensor, samples, many.model.axes)
 
 
 def _gather(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
@@ -126,21 +127,14 @@ def all_layouts(space: Space, max_ranks: int) -> Iterator[Layout]:
     sizes = [
         dict(zip(SIZES, counts, strict=True))
         for counts in itertools.product(range(1, max_ranks + 1), repeat=len(SIZES))
-        if _product(counts) <= max_ranks
+        if math.prod(counts) <= max_ranks
     ]
     sizes = [s for s in sizes if _is_possible(s, space)]
     turn = 0
-    for found in sorted(sizes, key=lambda s: (_product(s.values()), [-s[k] for k in SIZES])):
+    for found in sorted(sizes, key=lambda s: (math.prod(s.values()), [-s[k] for k in SIZES])):
         for soft in (True, False) if found["tp"] > 1 and _has_soft(space) else (True,):
             yield _turned(found, soft, turn, space)
             turn += 1
-
-
-def _product(counts: object) -> int:
-    total = 1
-    for count in counts:  # type: ignore[attr-defined]
-        total *= count
-    return total
 
 
 def _is_possible(sizes: dict[str, int], space: Space) -> bool:
@@ -185,7 +179,7 @@ def _layout(
     stages = parallel.pp * (chunks if isinstance(chunks, int) else 1)
     if isinstance(parallel.stages, tuple):
         stages = len(parallel.stages)
-    ranks = _product([getattr(parallel, name) for name in SIZES])
+    ranks = math.prod(getattr(parallel, name) for name in SIZES)
     data = parallel.dp * parallel.ep
     rows = max(2, -(-_ROWS // data))
     micro = min(microbatch or max(1, rows // 2), rows)

@@ -18,7 +18,7 @@ from giantdsl.settings.values import TrainSettings
 from giantdsl.train.objective import Objective
 from giantdsl.train.optim import build_optimizer
 from giantdsl.train.schedule import learning_rate
-from giantdsl.train.step import accumulate_gradients, gradient_norm, take_step
+from giantdsl.train.step import accumulate_gradients, finish_step
 
 PRECISION = "float64"
 
@@ -63,18 +63,11 @@ def make_reference(
     with recorded(module, blocks) as seen:
         losses = accumulate_gradients(objective, [batch], [noise])
     gradients = {name: g.clone() for name, g in optimizer.gradients().items()}
-    norm = float(gradient_norm(list(gradients.values())))
-    take_step(
-        objective,
-        optimizer,
-        [batch],
-        [noise],
-        learning_rate=learning_rate(settings.lr, 1, settings.steps or 1),
-        clip=settings.clip,
-    )
+    rate = learning_rate(settings.lr, 1, settings.steps or 1)
+    step = finish_step(optimizer, losses, learning_rate=rate, clip=settings.clip)
+    results = {name: calls[0] for name, calls in seen.items()}
     updated = {name: p.detach().clone() for name, p in module.named_parameters()}
-    values = {name: float(value) for name, value in losses.items()}
-    return Reference(values, norm, {n: v[0] for n, v in seen.items()}, gradients, updated)
+    return Reference(step.losses, step.grad_norm, results, gradients, updated)
 
 
 def step_noise(takes_noise: bool, seed: int, rows: int) -> Tensor | None:

@@ -12,16 +12,17 @@ import torch
 
 from giantdsl.driver import Compiled
 from giantdsl.errors import GiantError
-from giantdsl.plan import Plan
+from giantdsl.plan import ParallelPlan, Plan
 from giantdsl.planning import make_parallel_plan
 from giantdsl.running import base_dir, train_settings
+from giantdsl.runtime.rank_model import mesh_of
 from giantdsl.testing.ranks import RankPool
 from giantdsl.train.job import TrainJob
 from giantdsl.verify.batch import make_batch
 from giantdsl.verify.check_rank import Finding, Task, check_rank
 from giantdsl.verify.mutants import mutated
 from giantdsl.verify.places import place_text, places_of
-from giantdsl.verify.reference import Reference, make_reference
+from giantdsl.verify.reference import make_reference
 from giantdsl.verify.rows import Layout, Row
 
 Compile = Callable[[Layout], Compiled]
@@ -76,11 +77,9 @@ class Runner:
             if changed is None:
                 return None
             plan = changed
-        ranks = 1
-        for _, size in plan.mesh:
-            ranks *= size
+        ranks = mesh_of(plan).size
         job = _job(compiled, plan.model, self._seed)
-        batch, reference = self._reference(compiled, plan.model, job)
+        batch, reference = self._reference(compiled, plan, job)
         task = Task(
             plan, job, batch, reference, "equal" if mutant == "mean_of_means" else "counted"
         )
@@ -101,25 +100,23 @@ class Runner:
             self._pool = RankPool(max(needed, self._most_ranks))
         return self._pool
 
-    def _reference(self, compiled: Compiled, plan: Plan, job: TrainJob) -> tuple[Path, Path]:
-        """One process's result, made once for each model and batch."""
-        key = f"{plan.source}|{job.settings}"
+    def _reference(
+        self, compiled: Compiled, plan: ParallelPlan, job: TrainJob
+    ) -> tuple[Path, Path]:
+        """The batch and one process's result, made once for each model and batch."""
+        blocks = {name: len(values) for stage in plan.stages for name, values in stage.blocks}
+        key = f"{plan.model.source}|{job.settings}|{sorted(blocks)}"
         folder = self._made.get(key)
         if folder is None:
             folder = self._made[key] = Path(self._folder.name) / str(len(self._made))
             folder.mkdir()
-            batch = make_batch(plan, job.settings.batch, self._seed, _ignored(compiled))
+            batch = make_batch(plan.model, job.settings.batch, self._seed, _ignored(compiled))
             torch.save(batch, folder / "batch.pt")
-            blocks = {n: len(v) for n, v in _blocks(compiled).items()}
-            self._make(plan, job, batch, blocks).save(folder / "reference.pt")
+            reference = make_reference(
+                plan.model, job.settings, batch, blocks, seed=self._seed, search_path=job.base_dir
+            )
+            reference.save(folder / "reference.pt")
         return folder / "batch.pt", folder / "reference.pt"
-
-    def _make(
-        self, plan: Plan, job: TrainJob, batch: dict[str, torch.Tensor], blocks: dict[str, int]
-    ) -> Reference:
-        return make_reference(
-            plan, job.settings, batch, blocks, seed=self._seed, search_path=job.base_dir
-        )
 
     def _row(
         self,
@@ -174,12 +171,3 @@ def _ignored(compiled: Compiled) -> dict[str, int | None]:
     """By input, the label that a loss leaves out: where the labels are the input itself."""
     counts = compiled.program.counts.values()
     return {c.labels.name: c.ignore for c in counts if c.labels is not None and c.labels.name}
-
-
-def _blocks(compiled: Compiled) -> dict[str, tuple[object, ...]]:
-    from giantdsl.passes.describe import block_values
-    from giantdsl.passes.layout import rules_of
-    from giantdsl.planning import parallel_settings
-
-    rules = rules_of(compiled.program, parallel_settings(compiled))
-    return dict(block_values(compiled.program, rules))

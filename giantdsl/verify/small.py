@@ -23,12 +23,15 @@ class SmallSpec:
         self._has_train = compiled.settings.train is not None
         self.space = Space.of(compiled)
         self._small: dict[int, tuple[str, ...]] = {}
+        self._compiled: dict[Layout, Compiled] = {}
 
     def compile(self, layout: Layout) -> Compiled:
-        """Raises SpecError for a layout that is not legal."""
-        section = SourceFile(f"layout {layout.label}", layout.section)
-        more = [*self._dims(layout.layers), *self._training(layout)]
-        return self._with(section, more)
+        """Once for each layout. Raises SpecError for one that is not legal."""
+        if layout not in self._compiled:
+            section = SourceFile(f"layout {layout.label}", layout.section)
+            more = [*self._dims(layout.layers), *self._training(layout)]
+            self._compiled[layout] = self._with(section, more)
+        return self._compiled[layout]
 
     def _dims(self, layers: int) -> tuple[str, ...]:
         if self._full:

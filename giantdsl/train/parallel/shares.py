@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from giantdsl.runtime.groups import Group
+from giantdsl.train.objective import total_weights
 
 Weights = Mapping[str, float]
 Shares = Mapping[str, float]
@@ -20,11 +21,11 @@ class BatchShares:
     make it at the same time, and call `wait` at the latest when the batch is over.
     """
 
-    def __init__(self, weights: Sequence[Weights], group: Group) -> None:
+    def __init__(self, weights: Sequence[Weights], group: Group, device: torch.device) -> None:
         self.each: list[Shares] = [_Pending(of_one, self) for of_one in weights]
-        self._names = list(weights[0])
-        own = [sum(of_one[name] for of_one in weights) for name in self._names]
-        self._sums = torch.tensor(own, dtype=torch.float64)
+        own = total_weights(weights)
+        self._names = list(own)
+        self._sums = torch.tensor(list(own.values()), dtype=torch.float64, device=device)
         self._work: dist.Work | None = None
         if group.process_group is not None:
             self._work = dist.all_reduce(self._sums, group=group.process_group, async_op=True)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from giantdsl.errors import InternalError, SettingsError
 from giantdsl.plan import StoredParameter
 from giantdsl.runtime.device import compute_dtype
+from giantdsl.runtime.groups import from_first
 from giantdsl.train.optim import make_inner
 from giantdsl.train.parallel.buckets import Piece
 from giantdsl.train.parallel.optimizer import ParallelOptimizer, Place
@@ -143,7 +144,7 @@ def scatter_full(
     """Give every rank its pieces of `wanted`, in place, from what rank 0 has in `found`."""
     assert (found is not None) == (place.rank == 0), "rank 0 has the tensors, and only rank 0"
     fault = None if found is None else _first_fault(wanted, found)
-    fault = _from_rank_0(place, fault)
+    fault = from_first(place.job, fault)
     if fault is not None:
         raise SettingsError(fault)
     for whole in wanted:
@@ -235,14 +236,6 @@ def _first_fault(wanted: list[Whole], found: Mapping[str, Tensor]) -> str | None
 def _describe(shape: tuple[int, ...], dtype: torch.dtype) -> str:
     sizes = " x ".join(map(str, shape)) or "one number"
     return f"{sizes} of {str(dtype).removeprefix('torch.')}"
-
-
-def _from_rank_0(place: Place, value: str | None) -> str | None:
-    if place.job.process_group is None:
-        return value
-    box = [value]
-    dist.broadcast_object_list(box, src=0, group=place.job.process_group)
-    return box[0]
 
 
 def _device(place: Place) -> torch.device:
