@@ -19,7 +19,7 @@ def job(world: int, rank: int) -> Group:
 def shares_of(
     rank: int, world: int, weights: list[list[dict[str, float]]]
 ) -> list[dict[str, float]]:
-    batch = BatchShares(weights[rank], job(world, rank))
+    batch = BatchShares(weights[rank], job(world, rank), torch.device("cpu"))
     found = [dict(each) for each in batch.each]
     batch.wait()
     return found
@@ -46,7 +46,7 @@ def late_rank(rank: int, world: int) -> float:
     group, word = job(world, rank), torch.zeros(1)
     if rank == 1:
         dist.recv(word, 0)
-    batch = BatchShares([{"": 1.0}], group)
+    batch = BatchShares([{"": 1.0}], group, torch.device("cpu"))
     if rank == 0:
         dist.send(word, 1)
     return batch.each[0][""]

@@ -50,4 +50,4 @@ _WORDS = st.sampled_from(
 def test_any_words(words: list[str]) -> None:
     start = time.process_time()
     assert check_mutant(" ".join(words)) >= 0
-    assert time.process_time() - start < 2
+    assert time.process_time() - start < 20
