@@ -105,12 +105,18 @@ def table(results: Results) -> str:
             f"| {r.ratio:.2f} | {r.low:.2f} to {r.high:.2f} | {r.cpu_ratio:.2f} | {target} |"
         )
     if results.overheads:
-        lines += ["", "| pipeline | schedule | us an instruction | low to high | instructions |"]
-        lines.append("|---|---|---|---|---|")
+        lines += [
+            "",
+            "Overhead of ours: processor time beside the passes, summed over ranks and divided by",
+            "stages times microbatches, so that two stages a rank (interleaved) count as two.",
+            "",
+            "| pipeline | schedule | us | low to high | of 1f1b | instructions | messages |",
+            "|---|---|---|---|---|---|---|",
+        ]
     for o in results.overheads:
         lines.append(
             f"| {o.what} | {o.schedule} | {o.microseconds:.0f} | {o.low:.0f} to {o.high:.0f} "
-            f"| {o.instructions:g} |"
+            f"| {o.of_1f1b:.2f} | {o.instructions:.3g} | {o.messages:.3g} |"
         )
     if results.bubbles:
         lines += ["", "| bubble | schedule | measured | low to high | simulated | points apart |"]

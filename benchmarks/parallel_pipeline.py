@@ -62,10 +62,12 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """What an instruction of ours costs beside the stage's own passes, in microseconds.
+    """What a stage costs on a microbatch beside its own passes, in microseconds.
 
-    Of processor time, over all ranks: the median over rounds, the least and the largest.
-    `instructions` are those of a rank in a step, sends and receives among them.
+    Of processor time, that of all ranks divided by stages and microbatches: the median over
+    rounds, the least and the largest. `of_1f1b` is the median of the ratio to that of 1f1b in the
+    same round. `instructions` and `messages` are how many there are for a stage and microbatch:
+    of s stages, s - 1 send each way, so with more stages on a rank more cross for each.
     """
 
     what: str
@@ -73,18 +75,19 @@ class Overhead:
     microseconds: float
     low: float
     high: float
+    of_1f1b: float
     instructions: float
+    messages: float
 
 
 def pipeline(
     pool: RankPool, rounds: int, world: int, model: Model, microbatches: int
 ) -> tuple[list[Row], list[Overhead]]:
-    """Milliseconds for each stage and microbatch, and the overhead of our instructions."""
+    """Milliseconds for each stage and microbatch, and what of it is ours."""
     found = pool.run(on_rank, model, microbatches, rounds, ranks=world, timeout_s=600)
     times = of_all_ranks([each for each, _ in found])
     what = f"{model.name}, pp {world}, {microbatches} microbatches"
-    counts = [count for _, count in found]
-    overheads = [_overhead(what, name, world, times, counts) for name in SCHEDULES]
+    overheads = _overheads(what, world, microbatches, times, [count for _, count in found])
     chunks = {name: SCHEDULES[name][1] for name in SCHEDULES}
     chunks |= {name: chunks[ours] for name, (_, ours) in PEERS.items()} | {"passes alone": 1}
     each = {name: t.per(microbatches * chunks[name]) for name, t in times.items()}
@@ -99,19 +102,35 @@ def pipeline(
     return compare("pipeline", what, each, pairs), overheads
 
 
-def _overhead(
+def _overheads(
     what: str,
-    schedule: str,
     world: int,
+    microbatches: int,
     times: Mapping[str, Times],
     counts: Sequence[Mapping[str, int]],
-) -> Overhead:
-    chunks = SCHEDULES[schedule][1]
-    instructions = sum(count[schedule] for count in counts)
-    pairs = zip(times[schedule].cpu, times["passes alone"].cpu, strict=True)
-    beside = [(ours - chunks * alone) / instructions * 1e6 for ours, alone in pairs]
-    median = statistics.median(beside)
-    return Overhead(what, schedule, median, min(beside), max(beside), instructions / world)
+) -> list[Overhead]:
+    found: list[Overhead] = []
+    besides: dict[str, list[float]] = {}
+    for schedule, (_, chunks) in SCHEDULES.items():
+        stages = world * chunks
+        pairs = zip(times[schedule].cpu, times["passes alone"].cpu, strict=True)
+        beside = [(ours - chunks * alone) / (stages * microbatches) * 1e6 for ours, alone in pairs]
+        besides[schedule] = beside
+        found.append(
+            Overhead(
+                what=what,
+                schedule=schedule,
+                microseconds=statistics.median(beside),
+                low=min(beside),
+                high=max(beside),
+                of_1f1b=statistics.median(
+                    x / y for x, y in zip(beside, besides["1f1b"], strict=True)
+                ),
+                instructions=sum(count[schedule] for count in counts) / (stages * microbatches),
+                messages=2 * (stages - 1) / stages,
+            )
+        )
+    return found
 
 
 # ---- on each rank ------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from giantdsl.driver import Compiled, make_plan
-from giantdsl.emit.held import Held
+from giantdsl.emit.held import LATER, Held
 from giantdsl.emit.stage import emit_stage, reserved_names
 from giantdsl.ir.nodes import Program
 from giantdsl.ir.parameters import iter_parameters
@@ -97,7 +97,7 @@ def _stage(compiled: Compiled, sliced: Sliced, stage: StageProgram, program: Pro
         for number, key in owners_of(program).items()
         if sliced.weights[key].split
     }
-    linear = "Linear" if parallel.schedule.name == "zero_bubble" else "nn.Linear"
+    linear = LATER if parallel.schedule.name == "zero_bubble" else "nn.Linear"
     name = compiled.program.model
     title = f"Stage {stage.index} of {len(sliced.stages)} of {name}: {stage.units}."
     emitted = emit_stage(

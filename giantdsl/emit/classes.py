@@ -105,7 +105,7 @@ class ClassWriter:
     def _text(self, function: Function, sharing: Sharing) -> ClassText:
         is_top = function is self.program.forward
         static = {key: function.static[key] for key in sharing.arguments}
-        scope = Scope(self.program, function, self.reserved, static, self.held.splits)
+        scope = Scope(self.program, function, self.reserved, static, self.held)
         scope.absent = frozenset(sharing.optional) - {p.name for p in function.params}
         signature = self._signature(function, scope, sharing, is_top)
         forward = self._forward(function, scope, is_top)

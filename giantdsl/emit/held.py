@@ -10,6 +10,9 @@ from giantdsl.ir.nodes import Program, Weight
 from giantdsl.ir.parameters import extent
 from giantdsl.plan import AxisSplit
 
+LATER = "Linear"
+"""The runtime's class of linear layers whose weight gradients can be put off."""
+
 
 @dataclass(frozen=True, slots=True)
 class Held:

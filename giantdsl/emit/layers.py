@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from giantdsl.emit.code import ATOM, PRODUCT, SUM, Code, binary, method, reads_of
+from giantdsl.emit.held import LATER
 from giantdsl.emit.scope import Scope
 from giantdsl.emit.slices import finished, mesh_of, slices
 from giantdsl.ir.nodes import Op, WeightUse
@@ -93,7 +94,10 @@ def linear(scope: Scope, op: Op) -> Code:
     if bias is None or is_plain:
         added = f", {parameter(scope, bias)}" if bias is not None else ""
         return _spread(scope, op, Code(f"F.linear({x.text}, {weight}{added})", x.reads), rest)
-    y = _spread(scope, op, Code(f"F.linear({x.text}, {weight})", x.reads), rest)
+    product = f"F.linear({x.text}, {weight})"
+    if scope.linear == LATER and not use.tied and not use.copied:
+        product = f"{scope.member(use.weight.member)}.product({x.text})"
+    y = _spread(scope, op, Code(product, x.reads), rest)
     return _with_bias(scope, op, scope.step(finished(scope, op, y)), bias)
 
 

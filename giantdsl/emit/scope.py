@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from giantdsl.attrs import Attr
 from giantdsl.emit.code import Code, variable
+from giantdsl.emit.held import Held
 from giantdsl.emit.lifetimes import overwritten
 from giantdsl.emit.names import variable_name
 from giantdsl.emit.wrap import MAX_WIDTH, wrap
@@ -23,7 +24,6 @@ from giantdsl.ir.nodes import (
 )
 from giantdsl.ir.parameters import extent
 from giantdsl.ir.types import ROUTE, AxisKind, base_axis
-from giantdsl.plan import AxisSplit
 from giantdsl.source import Span
 
 _MAX_INLINE = 76
@@ -43,10 +43,10 @@ class Scope:
         function: Function,
         reserved: frozenset[str],
         static: dict[str, Attr],
-        splits: Mapping[str, AxisSplit] | None = None,
+        held: Held,
     ) -> None:
         self.program, self.function = program, function
-        self.splits = splits or {}
+        self.splits, self.linear = held.splits, held.linear
         self.reserved, self.static = reserved, static
         self.lines: list[str] = []
         self.spans: list[Span] = []

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from giantdsl.emit.classes import ClassWriter
-from giantdsl.emit.held import Held
+from giantdsl.emit.held import LATER, Held
 from giantdsl.emit.module import EmittedModule, extern_imports
 from giantdsl.emit.names import TAKEN
 from giantdsl.emit.prelude_text import imports, parts
@@ -15,7 +15,7 @@ from giantdsl.ir.nodes import Program
 from giantdsl.plan import AxisSplit
 from giantdsl.source import Span
 
-_OPS = (*CONVERSIONS, "Axes", "Groups", "Linear", "Split", "embedding", "linear", "mse", "pick")
+_OPS = (*CONVERSIONS, "Axes", "Groups", LATER, "Split", "embedding", "mse", "pick")
 """What the runtime has besides the functions that plain files carry along."""
 
 
