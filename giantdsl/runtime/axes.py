@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from giantdsl.mesh.slices import Bounds, even_bounds, padded_bounds
+from giantdsl.mesh.slices import Bounds, bounds_of
 from giantdsl.runtime.groups import Group, Groups
 
 
@@ -106,9 +106,6 @@ class Axes:
         for mesh_axis in split.mesh:
             group: Group = getattr(self.groups, mesh_axis)
             left = length if outer is None else outer.size
-            if split.sequence:
-                bounds = even_bounds(left, group.size)
-            else:
-                bounds = padded_bounds(left, max(split.padded, left), group.size)
+            bounds = bounds_of(left, max(split.padded, left), group.size, split.sequence)
             outer = Slices(group, left, bounds, outer)
             self._slices[f"{name}_{mesh_axis}"] = outer
