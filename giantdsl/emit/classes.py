@@ -66,6 +66,11 @@ class ClassWriter:
     texts: list[tuple[str, ClassText]] = field(default_factory=list)
     _with_axes: set[int] = field(default_factory=set)
 
+    @property
+    def lines(self) -> list[str]:
+        """Of all classes, without the lines that name them."""
+        return [line for _, text in self.texts for line in text.lines]
+
     def run(self) -> None:
         for group in _groups(self.program):
             self._group(group)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from giantdsl.emit.held import Held
 from giantdsl.ir.nodes import Call, Function, Hold, Op, Program, Repeat, Statement, Weight
-from giantdsl.ir.parameters import extent
+from giantdsl.ir.parameters import extent, stored_axes
 
 Index = tuple[int, ...]
 _INDEX_NAMES = "ijklmnop"
@@ -124,20 +124,7 @@ def _layer(program: Program, op: Op, own: tuple[Weight, ...], held: Held) -> str
 
 def shape_text(program: Program, weight: Weight, held: Held) -> str:
     """The sizes of a weight as this rank holds it, as the plain module orders them."""
-    if weight.leaf == "":
-        return ", ".join(held.product(program, weight, (axis,)) for axis in weight.axes)
-    groups = [weight.axes[len(weight.per) :]]
-    if weight.in_axes and weight.out_axes:
-        # Which of the two groups comes first in memory is the order of the axes.
-        first = len(weight.out_axes)
-        if weight.axes[len(weight.per) :][:first] != weight.out_axes:
-            first = len(weight.in_axes)
-        rest = weight.axes[len(weight.per) :]
-        groups = [rest[:first], rest[first:]]
-    elif not weight.out_axes:
-        groups = [(), groups[0]]
-    per = [held.product(program, weight, (axis,)) for axis in weight.per]
-    return ", ".join([*per, *(held.product(program, weight, group) for group in groups)])
+    return ", ".join(held.product(program, weight, axes) for axes in stored_axes(weight))
 
 
 def constructor(member: Member) -> str:

@@ -40,28 +40,35 @@ def emit_module(
     shown = source_name.replace("\\", "/").split("/")[-1]
     writer = ClassWriter(program, reserved, frozenset(recompute), shown)
     writer.run()
-    name = writer.names[id(program.forward)]
-    texts = [(n, list(text.lines), text.spans) for n, text in writer.texts]
-    texts[-1][1].extend(loss_counts(program, reserved))
-    classes: dict[str, dict[str, None]] = {}
-    for function in program.functions:
-        classes.setdefault(function.name, {})[writer.names[id(function)]] = None
-    body = "\n".join(line for _, lines, _ in texts for line in lines)
+    writer.texts[-1][1].lines.extend(loss_counts(program, reserved))
+    body = "\n".join(writer.lines)
     helpers = [parts()[key].text for key in needed(body)]
-    test = smoke_test(program, name) if runnable else []
-    lines = [f'"""{program.model}, {count_parameters(program):,} parameters.', ""]
-    lines += [f"Made by giantdsl from {shown}; edit that.", '"""', ""]
-    lines += imports("\n".join([*helpers, body, *test]), extern_imports(program))
+    test = smoke_test(program, writer.names[id(program.forward)]) if runnable else []
+    head = [f'"""{program.model}, {count_parameters(program):,} parameters.', ""]
+    head += [f"Made by giantdsl from {shown}; edit that.", '"""', ""]
+    head += imports("\n".join([*helpers, body, *test]), extern_imports(program))
     for helper in helpers:
-        lines += ["", "", *helper.split("\n")]
+        head += ["", "", *helper.split("\n")]
+    return written(head, writer, test)
+
+
+def written(head: Sequence[str], writer: ClassWriter, tail: Sequence[str] = ()) -> EmittedModule:
+    """The file: `head`, the classes that the writer made, `tail`."""
+    lines = list(head)
     line_map: dict[int, Span] = {}
-    for class_text, class_lines, spans in texts:
-        lines += ["", "", f"class {class_text}(nn.Module):"]
-        line_map.update((len(lines) + i + 1, span) for i, span in enumerate(spans))
-        lines += class_lines
-    lines += ["", "", *test] if test else []
+    for name, text in writer.texts:
+        lines += ["", "", f"class {name}(nn.Module):"]
+        line_map.update((len(lines) + i + 1, span) for i, span in enumerate(text.spans))
+        lines += text.lines
+    lines += ["", "", *tail] if tail else []
+    classes: dict[str, dict[str, None]] = {}
+    for function in writer.program.functions:
+        classes.setdefault(function.name, {})[writer.names[id(function)]] = None
     return EmittedModule(
-        "\n".join(lines) + "\n", name, {k: tuple(v) for k, v in classes.items()}, line_map
+        source="\n".join(lines) + "\n",
+        class_name=writer.names[id(writer.program.forward)],
+        classes={name: tuple(made) for name, made in classes.items()},
+        line_map=line_map,
     )
 
 

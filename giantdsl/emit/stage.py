@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 
 from giantdsl.emit.classes import ClassWriter
 from giantdsl.emit.held import LATER, Held
-from giantdsl.emit.module import EmittedModule, extern_imports
+from giantdsl.emit.module import EmittedModule, extern_imports, written
 from giantdsl.emit.names import TAKEN
 from giantdsl.emit.prelude_text import imports, parts
 from giantdsl.emit.slices import CONVERSIONS
 from giantdsl.ir.nodes import Program
 from giantdsl.plan import AxisSplit
-from giantdsl.source import Span
 
 _OPS = (*CONVERSIONS, "Axes", "Groups", LATER, "Split", "embedding", "mse", "pick")
 """What the runtime has besides the functions that plain files carry along."""
@@ -37,26 +36,14 @@ def emit_stage(
     shown = source_name.replace("\\", "/").split("/")[-1]
     writer = ClassWriter(program, reserved, frozenset(recompute), shown, held, is_stage=True)
     writer.run()
-    class_name = writer.names[id(program.forward)]
-    line_map: dict[int, Span] = {}
-    head = _axes_function(held.splits)
-    texts = [line for _, text in writer.texts for line in text.lines]
-    used = _used("\n".join([*head, *texts]), names)
-    lines = [f'"""{title}', "", f"Made by giantdsl from {shown}; edit that.", '"""', ""]
-    ours = "\n".join(_import_lines(used))
-    found = imports("\n".join(texts), [*extern_imports(program), ours])
-    if not re.search(r"\btorch\.", "\n".join(texts)):
+    axes = _axes_function(held.splits)
+    body = "\n".join(writer.lines)
+    ours = "\n".join(_import_lines(_used("\n".join([*axes, body]), names)))
+    found = imports(body, [*extern_imports(program), ours])
+    if not re.search(r"\btorch\.", body):
         found.remove("import torch")
-    lines += [*"\n".join(found).split("\n"), "", "", *head]
-    for name, text in writer.texts:
-        lines += ["", "", f"class {name}(nn.Module):"]
-        line_map.update((len(lines) + i + 1, span) for i, span in enumerate(text.spans))
-        lines += text.lines
-    classes: dict[str, dict[str, None]] = {}
-    for function in program.functions:
-        classes.setdefault(function.name, {})[writer.names[id(function)]] = None
-    by_block = {name: tuple(made) for name, made in classes.items()}
-    return EmittedModule("\n".join(lines) + "\n", class_name, by_block, line_map)
+    head = [f'"""{title}', "", f"Made by giantdsl from {shown}; edit that.", '"""', ""]
+    return written([*head, *"\n".join(found).split("\n"), "", "", *axes], writer)
 
 
 def _axes_function(splits: Mapping[str, AxisSplit]) -> list[str]:

@@ -27,22 +27,22 @@ def extent(program: Program, axis: str) -> int:
     return size
 
 
-def stored_shape(program: Program, weight: Weight) -> tuple[int, ...]:
-    """Shape of a weight in the plain module: see `Weight`."""
-    per = tuple(extent(program, a) for a in weight.per)
-    out = math.prod(extent(program, a) for a in weight.out_axes)
+def stored_axes(weight: Weight) -> tuple[tuple[str, ...], ...]:
+    """The axes that make up each dimension of a weight in the plain module: see `Weight`."""
     if weight.leaf == "":
-        return tuple(extent(program, a) for a in weight.axes)
-    if not weight.in_axes:
+        return tuple((axis,) for axis in weight.axes)
+    per = tuple((axis,) for axis in weight.per)
+    out, into = weight.out_axes, weight.in_axes
+    if not into:
         return (*per, out)
-    into = math.prod(extent(program, a) for a in weight.in_axes)
-    first = weight.axes[len(weight.per)]
-    is_table = bool(weight.out_axes) and first == weight.in_axes[0] and not _is_square(weight)
+    # Which group comes first in memory is the order of the axes.
+    is_table = weight.axes[len(per) :][: len(out)] != out
     return (*per, into, out) if is_table else (*per, out, into)
 
 
-def _is_square(weight: Weight) -> bool:
-    return weight.out_axes == weight.in_axes
+def stored_shape(program: Program, weight: Weight) -> tuple[int, ...]:
+    """The sizes of `stored_axes`, in elements."""
+    return tuple(math.prod(extent(program, a) for a in axes) for axes in stored_axes(weight))
 
 
 def iter_parameters(program: Program) -> Iterator[Parameter]:

@@ -28,6 +28,11 @@ def padded_bounds(length: int, padded: int, parts: int) -> Bounds:
     return tuple((min(i * each, length), min((i + 1) * each, length)) for i in range(parts))
 
 
+def bounds_of(length: int, padded: int, parts: int, sequence: bool) -> Bounds:
+    """The bounds of an axis: sequences are divided evenly, others as `padded` elements are."""
+    return even_bounds(length, parts) if sequence else padded_bounds(length, padded, parts)
+
+
 def zigzag_runs(length: int, parts: int) -> tuple[Bounds, ...]:
     """The runs of positions of each part where causal attention gives every part the same work.
 

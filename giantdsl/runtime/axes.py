@@ -7,14 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from giantdsl.mesh.slices import (
-    Bounds,
-    cut_runs,
-    even_bounds,
-    padded_bounds,
-    run_lengths,
-    zigzag_runs,
-)
+from giantdsl.mesh.slices import Bounds, bounds_of, cut_runs, run_lengths, zigzag_runs
 from giantdsl.runtime.groups import Group, Groups
 
 
@@ -148,8 +141,5 @@ class Axes:
 def _parts(split: Split, length: int, ranks: int, is_slowest: bool) -> tuple[Bounds, ...]:
     if split.zigzag and is_slowest and ranks > 1:
         return zigzag_runs(length, ranks)
-    if split.sequence:
-        bounds = even_bounds(length, ranks)
-    else:
-        bounds = padded_bounds(length, max(split.padded, length), ranks)
+    bounds = bounds_of(length, max(split.padded, length), ranks, split.sequence)
     return tuple((run,) for run in bounds)

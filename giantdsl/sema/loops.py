@@ -25,67 +25,83 @@ def run_repeat(e: Elaborator, frame: Frame, statement: ast.Repeat) -> None:
     count = e.number(frame, statement.count)
     if count is None or not _count_is_legal(e, statement, count):
         return
-    index_name = statement.index.text if statement.index is not None else ""
-    uses_index = bool(index_name) and index_name in _names_in_body(statement.body)
     every = _every(e, frame, statement)
     _check_carried(e, frame, statement)
-    carried = [
-        name for name in _assigned_in(statement.body) if isinstance(frame.env.get(name), Value)
-    ]
-    inits = [frame.env[name] for name in carried]
-    first_site, first_fused = frame.num_sites, frame.num_fused
-    frame.num_loops += 1
-    loop = frame.num_loops
-    bodies: list[Body] = []
-    reads_again = e.reads_again
-    for i in range(count if uses_index else min(count, 1)):
-        frame.num_sites, frame.num_fused = first_site, first_fused
-        e.reads_again = reads_again or i > 0
-        bodies.append(_iteration(e, frame, statement, carried, loop, i))
-        if e.is_exhausted:
-            return
-    e.reads_again = reads_again
+    carried = {
+        name: init
+        for name in _assigned_in(statement.body)
+        if isinstance(init := frame.env.get(name), Value)
+    }
+    bodies = _bodies(e, frame, statement, list(carried), count)
     if not bodies:
         return
     kept, pattern = distinct_bodies(bodies)
-    if not uses_index:
+    if not _uses_index(statement):
         pattern = (0,) * count
-    if statement.shared and len(kept) > 1:
-        e.sink.add(
-            Diagnostic(
-                "G215",
-                "a shared `repeat` does the same each time",
-                Label(statement.span, f"its body depends on `{index_name}`"),
-                "drop `shared`, or the use of the index",
-            )
-        )
+    _check_shared(e, statement, len(kept))
     draws = any(finish.draws_random(body.statements) for body in kept)
-    results = tuple(
-        Value(name, init.type, statement.span)
-        for name, init in zip(carried, inits, strict=True)
-        if isinstance(init, Value)
-    )
+    results = {name: Value(name, init.type, statement.span) for name, init in carried.items()}
     terms = _loop_losses(kept, statement.span)
     node = Repeat(
-        index=index_name,
+        index=_index_name(statement),
         count=count,
         shared=statement.shared,
         bodies=kept,
         pattern=pattern,
-        inits=tuple(v for v in inits if isinstance(v, Value)),
-        results=results,
+        inits=tuple(carried.values()),
+        results=tuple(results.values()),
         losses=terms,
         every=every,
         span=statement.span,
         site=frame.next_site() if draws else None,
     )
     frame.statements.append(node)
-    e.tables.keep_alive += [*results, *(v for _, v in terms)]
-    for name, result, out in zip(carried, results, kept[0].yields, strict=True):
+    e.tables.keep_alive += [*node.results, *(v for _, v in terms)]
+    for (name, result), out in zip(results.items(), kept[0].yields, strict=True):
         frame.env[name] = result
         if id(out) in e.tables.row_means:
             e.tables.row_means[id(result)] = e.tables.row_means[id(out)]
     frame.losses += list(terms)
+
+
+def _index_name(statement: ast.Repeat) -> str:
+    return statement.index.text if statement.index is not None else ""
+
+
+def _uses_index(statement: ast.Repeat) -> bool:
+    name = _index_name(statement)
+    return bool(name) and name in _names_in_body(statement.body)
+
+
+def _bodies(
+    e: Elaborator, frame: Frame, statement: ast.Repeat, carried: list[str], count: int
+) -> list[Body]:
+    """The body of each iteration, one where all are alike; [] where there is none to go on with."""
+    first_site, first_fused = frame.num_sites, frame.num_fused
+    frame.num_loops += 1
+    loop = frame.num_loops
+    bodies: list[Body] = []
+    reads_again = e.reads_again
+    for i in range(count if _uses_index(statement) else min(count, 1)):
+        frame.num_sites, frame.num_fused = first_site, first_fused
+        e.reads_again = reads_again or i > 0
+        bodies.append(_iteration(e, frame, statement, carried, loop, i))
+        if e.is_exhausted:
+            return []
+    e.reads_again = reads_again
+    return bodies
+
+
+def _check_shared(e: Elaborator, statement: ast.Repeat, num_bodies: int) -> None:
+    if statement.shared and num_bodies > 1:
+        e.sink.add(
+            Diagnostic(
+                "G215",
+                "a shared `repeat` does the same each time",
+                Label(statement.span, f"its body depends on `{_index_name(statement)}`"),
+                "drop `shared`, or the use of the index",
+            )
+        )
 
 
 def _check_carried(e: Elaborator, frame: Frame, statement: ast.Repeat) -> None:

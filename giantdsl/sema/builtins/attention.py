@@ -28,7 +28,37 @@ def _sdpa(call: BuiltinCall) -> Sem:
     roles = _roles(call, q, k, v)
     if not isinstance(roles, dict):
         return roles
-    s, t, heads = str(roles["s"]), str(roles["t"]), str(roles["heads"])
+    extras = _extras(call, q, roles)
+    if not isinstance(extras, dict):
+        return extras
+    wrong = _wrong_number(call)
+    if wrong is not None:
+        return wrong
+    lead, p = q.type.axes[:-3], float(call.number("dropout"))
+    if p > 0:
+        lacks = lacks_batch(call, "q")
+        if lacks is not None:
+            return lacks
+        lead = batch_in_front(call.tables, lead)
+    inputs = [
+        permute(call.tables, call.frame, value, (*lead, *value.type.axes[-3:]), call.span)
+        for value in (q, k, v)
+    ]
+    attrs: dict[str, Attr] = {
+        **roles,
+        "extras": tuple(extras),
+        "causal": call.attr("causal"),
+        "window": call.attr("window"),
+        "scale": call.attr("scale"),
+        "dropout": p,
+    }
+    axes = (*lead, *(str(roles[role]) for role in ("s", "heads", "e")))
+    return call.emit("sdpa", [*inputs, *extras.values()], axes, attrs, draws=p > 0)
+
+
+def _extras(call: BuiltinCall, q: Value, roles: dict[str, Attr]) -> dict[str, Value] | Sem:
+    """The tensors that say what is seen, by the names of their arguments."""
+    s, t, heads = (str(roles[role]) for role in ("s", "t", "heads"))
     key = t + "'" if t == s and not t.endswith("'") else t
     lead = q.type.axes[:-3]
     allowed: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -37,7 +67,7 @@ def _sdpa(call: BuiltinCall) -> Sem:
         "keep": ((*lead, t), (BOOL,)),
         "document": ((*lead, t), ()),
     }
-    inputs, extras = [q, k, v], []
+    found: dict[str, Value] = {}
     for name, (axes, dtypes) in allowed.items():
         value = call.args.get(name)
         if not isinstance(value, Value):
@@ -61,9 +91,13 @@ def _sdpa(call: BuiltinCall) -> Sem:
                 f"this is {value.type}",
                 span=call.span_of(name),
             )
-        inputs.append(value)
-        extras.append(name)
-    p = float(call.number("dropout"))
+        found[name] = value
+    return found
+
+
+def _wrong_number(call: BuiltinCall) -> Sem | None:
+    """A `dropout` that is no share, or a `window` without a key."""
+    p, window = float(call.number("dropout")), call.attr("window")
     if not 0.0 <= p < 1.0:
         return call.fail(
             "G203",
@@ -71,7 +105,6 @@ def _sdpa(call: BuiltinCall) -> Sem:
             f"this is {p:g}",
             span=call.span_of("dropout"),
         )
-    window = call.attr("window")
     if isinstance(window, int) and window < 1:
         return call.fail(
             "G203",
@@ -80,23 +113,7 @@ def _sdpa(call: BuiltinCall) -> Sem:
             "leave it out, or use none, to see all keys",
             call.span_of("window"),
         )
-    if p > 0:
-        lacks = lacks_batch(call, "q")
-        if lacks is not None:
-            return lacks
-        lead = batch_in_front(call.tables, lead)
-    for i, value in enumerate((q, k, v)):
-        order = (*lead, *value.type.axes[-3:])
-        inputs[i] = permute(call.tables, call.frame, value, order, call.span)
-    attrs: dict[str, Attr] = {
-        **roles,
-        "extras": tuple(extras),
-        "causal": call.attr("causal"),
-        "window": window,
-        "scale": call.attr("scale"),
-        "dropout": p,
-    }
-    return call.emit("sdpa", inputs, (*lead, s, heads, str(roles["e"])), attrs, draws=p > 0)
+    return None
 
 
 def _roles(call: BuiltinCall, q: Value, k: Value, v: Value) -> dict[str, Attr] | Sem:

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from giantdsl.mesh.mesh import Mesh
-from giantdsl.mesh.slices import even_bounds, padded_bounds
+from giantdsl.mesh.slices import bounds_of
 from giantdsl.plan import AxisSplit, ParallelPlan, StoredParameter
+from giantdsl.runtime.rank_model import mesh_of
 
 Coordinate = Mapping[str, int]
 Box = tuple[tuple[int, int], ...]
@@ -27,9 +28,7 @@ class Ownership:
 
     @classmethod
     def of(cls, plan: ParallelPlan) -> Ownership:
-        sizes = dict(plan.mesh)
-        mesh = Mesh(tuple(sizes), tuple(sizes.values()))
-        return cls(mesh, {split.axis: split for split in plan.splits})
+        return cls(mesh_of(plan), {split.axis: split for split in plan.splits})
 
     def split_axes(self, stored: StoredParameter) -> tuple[str, ...]:
         """The mesh axes of more than one rank that divide the parameter, in the mesh's order."""
@@ -75,11 +74,8 @@ class Ownership:
         start, stop, padded = 0, split.size, max(split.padded, split.size)
         for axis in split.mesh:
             left, parts = stop - start, self._size(axis)
-            if split.sequence:
-                places = even_bounds(left, parts)
-            else:
-                places = padded_bounds(left, padded, parts)
-                padded //= parts
+            places = bounds_of(left, padded, parts, split.sequence)
+            padded //= parts
             first, last = places[at.get(axis, 0)]
             start, stop = start + first, start + last
         return start, stop
