@@ -182,7 +182,8 @@ def left_after_a_batch(rank: int, world: int) -> set[str]:
     parts = many.parts({"tokens": tokens, "labels": tokens}, 4)
     many.optimizer.zero_grad()
     many.executor.run(parts, many.noise(1, range(2), parts), many.shares(parts).each)
-    left = {n for n, p in many.model.parameters.items() if p.grad is not None}
+    parameters = [p for stage in many.model.stages.values() for p in stage.named_parameters()]
+    left = {name for name, parameter in parameters if parameter.grad is not None}
     many.optimizer.finish()
     return left
 
