@@ -117,12 +117,7 @@ class StageRunner:
     ) -> tuple[Values, WeightJobs]:
         """The same, but gradients of `Linear` weights wait in the returned jobs."""
         assert self._store is not None, "a schedule that splits backward passes"
-        self._store.active = True
-        try:
-            found = self.backward(kept, gradients)
-        finally:
-            self._store.active = False
-        return found, self._store.take()
+        return self.backward(kept, gradients), self._store.take()
 
     def _input(self, part: Mapping[str, Tensor], name: str) -> Tensor | None:
         """None where the batch lacks it: it is for losses only then."""

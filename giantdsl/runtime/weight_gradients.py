@@ -17,12 +17,8 @@ from torch import Tensor, nn
 
 @dataclass(slots=True)
 class WeightGradients:
-    """What a stage still has to do for its weights, oldest first.
+    """What a stage still has to do for its weights, oldest first."""
 
-    Only while `active` is anything put off.
-    """
-
-    active: bool = False
     waiting: list[Callable[[], None]] = field(default_factory=list)
 
     def take(self) -> list[Callable[[], None]]:
@@ -46,13 +42,13 @@ class Linear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         if self.store is None or not self.weight.requires_grad:
             return F.linear(x, self.weight, self.bias)
-        return _Deferred.apply(x, self.weight, self.bias, self.store)
+        return _deferred(x, self.weight, self.bias, self.store)
 
     def product(self, x: Tensor) -> Tensor:
         """The same without the bias."""
         if self.store is None or not self.weight.requires_grad:
             return F.linear(x, self.weight)
-        return _Deferred.apply(x, self.weight, None, self.store)
+        return _deferred(x, self.weight, None, self.store)
 
 
 def fused_linear(x: Tensor, layers: Sequence[nn.Linear]) -> Tensor:
@@ -64,7 +60,19 @@ def fused_linear(x: Tensor, layers: Sequence[nn.Linear]) -> Tensor:
     if store is None or not all(weight.requires_grad for weight in weights):
         bias = None if biases[0] is None else torch.cat(biases)
         return F.linear(x, torch.cat(weights), bias)
-    return _DeferredFused.apply(x, store, len(layers), *weights, *biases)
+    return _DeferredFused.apply(x, _anchor(x, weights[0]), store, weights, biases)
+
+
+def _anchor(x: Tensor, weight: Tensor) -> Tensor | None:
+    """What connects a layer to the graph where its input does not.
+
+    Else the engine sees no parameter: it would call hooks of those that get nothing yet.
+    """
+    return None if x.requires_grad else weight
+
+
+def _deferred(x: Tensor, weight: Tensor, bias: Tensor | None, store: WeightGradients) -> Tensor:
+    return _Deferred.apply(x, _anchor(x, weight), store, (weight, bias))
 
 
 class _Deferred(torch.autograd.Function):
@@ -72,20 +80,22 @@ class _Deferred(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, store: WeightGradients
+        ctx: Any,
+        x: Tensor,
+        anchor: Tensor | None,
+        store: WeightGradients,
+        layer: tuple[Tensor, Tensor | None],
     ) -> Tensor:
-        ctx.layer = weight, bias, store
+        ctx.store, ctx.layer = store, layer
         ctx.save_for_backward(x)
-        return F.linear(x, weight, bias)
+        return F.linear(x, *layer)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         (x,) = ctx.saved_tensors
         (gradient,) = gradients
-        weight, bias, store = ctx.layer
+        weight, bias = ctx.layer
         given = gradient @ weight if ctx.needs_input_grad[0] else None
-        if not store.active:
-            return (given, *_of_layer(x, gradient, bias is not None), None)
 
         def later() -> None:
             of_weight, of_bias = _of_layer(x, gradient, bias is not None)
@@ -95,39 +105,40 @@ class _Deferred(torch.autograd.Function):
             else:
                 torch.autograd.backward((weight, bias), (of_weight, of_bias))
 
-        store.waiting.append(later)
+        ctx.store.waiting.append(later)
         return given, None, None, None
 
 
 class _DeferredFused(torch.autograd.Function):
-    """x times the joined weights; `parameters` are `count` weights, then as many biases."""
+    """x times the joined weights."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, store: WeightGradients, count: int, *parameters: Tensor | None
+        ctx: Any,
+        x: Tensor,
+        anchor: Tensor | None,
+        store: WeightGradients,
+        weights: list[Tensor],
+        biases: list[Tensor],
     ) -> Tensor:
-        ctx.store, ctx.parts = store, (parameters[:count], parameters[count:])
+        ctx.store, ctx.layers = store, (weights, biases)
         ctx.save_for_backward(x)
-        weights, biases = ctx.parts
         return F.linear(x, torch.cat(weights), None if biases[0] is None else torch.cat(biases))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         (x,) = ctx.saved_tensors
         (gradient,) = gradients
-        weights, biases = ctx.parts
+        weights, biases = ctx.layers
         given = gradient @ torch.cat(weights) if ctx.needs_input_grad[0] else None
-        if not ctx.store.active:
-            found = _of_layers(x, gradient, weights, biases[0] is not None)
-            return (given, None, None, *found, *([None] * (2 * len(weights) - len(found))))
 
         def later() -> None:
             has_bias = biases[0] is not None
             found = _of_layers(x, gradient, weights, has_bias)
-            torch.autograd.backward((*weights, *biases) if has_bias else weights, found)
+            torch.autograd.backward([*weights, *biases] if has_bias else weights, found)
 
         ctx.store.waiting.append(later)
-        return (given, None, None, *([None] * (2 * len(weights))))
+        return given, None, None, None, None
 
 
 def _of_layer(x: Tensor, gradient: Tensor, has_bias: bool) -> tuple[Tensor, Tensor | None]:
