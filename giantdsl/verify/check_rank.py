@@ -63,10 +63,12 @@ def check_rank(rank: int, world: int, task: Task) -> list[Finding] | None:
     total = batch_rows(batch, plan.model.inputs)
     mine = many.rows(range(total))
     parts = many.parts(_select(plan, batch, mine), total)
-    shares = _broken_shares(task, many.shares(parts).each)
+    counted = many.shares(parts)
+    shares = _broken_shares(task, counted.each)
     many.optimizer.zero_grad()
     with _recorded(many) as seen:
         losses = many.executor.run(parts, many.noise(1, mine, parts), shares)
+    counted.wait()
     many.optimizer.finish()
     verdict = many.optimizer.judge(losses)
     gradients = dict(gather_gradients(many.optimizer))
