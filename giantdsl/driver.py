@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from giantdsl import resources
@@ -186,7 +186,7 @@ def make_plan(compiled: Compiled) -> Plan:
     parallel = compiled.settings.parallel
     recompute = parallel.recompute if parallel is not None else ()
     emitted = emit_module(program, recompute=recompute, source_name=compiled.source.name)
-    inputs = tuple(_input(program, i) for i in range(len(program.forward.params)))
+    inputs = tuple(_input(program, i, emitted.renamed) for i in range(len(program.forward.params)))
     counted = [name for name, count in program.counts.items() if count.kind == "valid"]
     classes = [c for block in recompute for c in emitted.classes.get(block, ())]
     return Plan(
@@ -214,7 +214,7 @@ def _decode_source(compiled: Compiled) -> str:
     return emit_module(cached, source_name=compiled.source.name, runnable=False).source
 
 
-def _input(program: Program, position: int) -> InputInfo:
+def _input(program: Program, position: int, renamed: Mapping[str, str]) -> InputInfo:
     value = program.forward.params[position]
     axes = [program.axes[base_axis(a)] for a in value.type.axes]
     dtype = value.type.dtype
@@ -227,6 +227,7 @@ def _input(program: Program, position: int) -> InputInfo:
         num_classes=classes,
         seq=tuple(i for i, axis in enumerate(axes) if axis.kind is AxisKind.SEQ),
         loss_only=position in program.forward.loss_only,
+        renamed=renamed.get(value.name, ""),
     )
 
 

@@ -12,6 +12,7 @@ class InputInfo:
     `sizes` follow `axes`; None where the batch gives the size. `dtype` is float, int, bool, or
     the name of the axis the integers index, whose extent is then `num_classes`. `seq` are the
     positions in `axes` that are sequence axes (a shorter sequence than `sizes` is legal there).
+    `renamed` is what `forward` calls it where Python or the file uses `name` already, else "".
     """
 
     name: str
@@ -21,6 +22,12 @@ class InputInfo:
     num_classes: int | None
     seq: tuple[int, ...]
     loss_only: bool
+    renamed: str = ""
+
+    @property
+    def keyword(self) -> str:
+        """The parameter of `forward` that takes it."""
+        return self.renamed or self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +134,7 @@ class StageInfo:
     `receives` (from the stage before, by name), and `noise` if it `draws`. It returns `makes`
     and then `outputs` as one tuple. `sends` are the names that go on to the next stage: each is
     among `makes` or `receives`. After the call `module.losses` holds its terms of the losses.
+    `renamed` are (name, parameter of `forward`) of what it takes under another name.
     """
 
     index: int
@@ -142,6 +150,7 @@ class StageInfo:
     draws: bool
     units: str
     blocks: tuple[tuple[str, tuple[ValueInfo, ...]], ...] = ()
+    renamed: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from giantdsl.driver import Compiled, make_plan
 from giantdsl.emit.held import LATER, Held
-from giantdsl.emit.stage import emit_stage, reserved_names
+from giantdsl.emit.stage import emit_stage
 from giantdsl.ir.nodes import Program
 from giantdsl.ir.parameters import iter_parameters
 from giantdsl.passes.cut_stages import StageProgram, cut_stages
@@ -49,7 +49,7 @@ def slice_program(compiled: Compiled) -> Sliced:
     program, parallel = compiled.program, parallel_settings(compiled)
     rules = rules_of(program, parallel)
     weights = weight_layouts(program, rules)
-    stages = cut_stages(program, parallel, reserved_names(program))
+    stages = cut_stages(program, parallel)
     converted = tuple(
         insert_collectives(
             stage.program,
@@ -121,6 +121,7 @@ def _stage(compiled: Compiled, sliced: Sliced, stage: StageProgram, program: Pro
         draws=program.forward.draws,
         units=stage.units,
         blocks=tuple(block_values(stage.program, sliced.rules).items()),
+        renamed=tuple(emitted.renamed.items()),
     )
 
 

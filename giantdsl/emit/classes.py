@@ -71,6 +71,12 @@ class ClassWriter:
         """Of all classes, without the lines that name them."""
         return [line for _, text in self.texts for line in text.lines]
 
+    @property
+    def renamed(self) -> dict[str, str]:
+        """The parameters of the model's `forward` that are not called as the spec calls them."""
+        names = {p.name: variable_name(p.name, self.reserved) for p in self.program.forward.params}
+        return {own: name for own, name in names.items() if own != name}
+
     def run(self) -> None:
         for group in _groups(self.program):
             self._group(group)

@@ -9,7 +9,6 @@ from giantdsl.emit import elementwise, layers, special
 from giantdsl.emit.code import SUM, Code, reads_of
 from giantdsl.emit.guards import Guards
 from giantdsl.emit.members import member_names
-from giantdsl.emit.names import variable_name
 from giantdsl.emit.scope import Scope
 from giantdsl.emit.slices import CONVERSIONS, convert
 from giantdsl.ir.nodes import (
@@ -61,7 +60,6 @@ RENDER: dict[str, elementwise.Render] = {
     "cached_rope": special.rope,
     "cached_positions": special.cached_positions,
 }
-_INDEX_NAMES = "ijklmnop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +130,7 @@ class ForwardWriter:
             code = self.scope.code(value) if value is not None else Code("None")
             codes.append(code)
             if i in callee.keywords:
-                named.append(f"{variable_name(call.function.params[i].name, ())}={code.text}")
+                named.append(f"{self.scope.name_for(call.function.params[i].name)}={code.text}")
             else:
                 args.append(code.text)
         if call.function.draws:
@@ -176,7 +174,7 @@ class ForwardWriter:
         scope.depth += 1
         for k, body in enumerate(bodies):
             if len(bodies) > 1:
-                scope.write(_condition(loop, k, len(bodies), _INDEX_NAMES[self._loops - 1]))
+                scope.write(_condition(loop, k, len(bodies), scope.indices[self._loops - 1]))
                 scope.depth += 1
             scope.restore(outer[2])
             before = len(scope.lines)
@@ -198,7 +196,7 @@ class ForwardWriter:
     def _head(self, loop: Repeat, many: bool) -> None:
         """The `for` line, and what the layers of the loop are called in it."""
         scope = self.scope
-        index = _INDEX_NAMES[self._loops]
+        index = scope.indices[self._loops]
         self._loops += 1
         members = list(
             dict.fromkeys(m for body in loop.bodies for m in member_names(body.statements))

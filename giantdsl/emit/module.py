@@ -18,13 +18,15 @@ from giantdsl.source import Span
 class EmittedModule:
     """The text of a file and what is in it.
 
-    `classes` maps a block's name to the classes made of it. `line_map` maps a line of the text,
-    counted from 1, to the place in the spec it was made from.
+    `classes` maps a block's name to the classes made of it. `renamed` are the inputs whose
+    parameter of `forward` is called differently. `line_map` maps a line of the text, counted from
+    1, to the place in the spec it was made from.
     """
 
     source: str
     class_name: str
     classes: dict[str, tuple[str, ...]]
+    renamed: dict[str, str]
     line_map: dict[int, Span]
 
 
@@ -43,7 +45,7 @@ def emit_module(
     writer.texts[-1][1].lines.extend(loss_counts(program, reserved))
     body = "\n".join(writer.lines)
     helpers = [parts()[key].text for key in needed(body)]
-    test = smoke_test(program, writer.names[id(program.forward)]) if runnable else []
+    test = smoke_test(program, writer.names[id(program.forward)], reserved) if runnable else []
     head = [f'"""{program.model}, {count_parameters(program):,} parameters.', ""]
     head += [f"Made by giantdsl from {shown}; edit that.", '"""', ""]
     head += imports("\n".join([*helpers, body, *test]), extern_imports(program))
@@ -68,6 +70,7 @@ def written(head: Sequence[str], writer: ClassWriter, tail: Sequence[str] = ()) 
         source="\n".join(lines) + "\n",
         class_name=writer.names[id(writer.program.forward)],
         classes={name: tuple(made) for name, made in classes.items()},
+        renamed=writer.renamed,
         line_map=line_map,
     )
 

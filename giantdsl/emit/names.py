@@ -66,11 +66,14 @@ _MODULE = frozenset(
 
 
 def variable_name(name: str, reserved: Container[str]) -> str:
-    """A variable called `name`, with an underscore where Python or the file use that already."""
+    """A variable called `name`, with an underscore where Python or the file use that already.
+
+    Then names that differ by underscores only get one more as well, so that they still differ.
+    """
     name = name.replace("'", "_prime")
-    while keyword.iskeyword(name) or name in TAKEN or name in reserved:
-        name += "_"
-    return name
+    stem = name.rstrip("_")
+    used = (n for n in (name, stem) if keyword.iskeyword(n) or n in TAKEN or n in reserved)
+    return f"{name}_" if any(used) else name
 
 
 def clashes_with_module(member: str) -> bool:

@@ -27,6 +27,7 @@ from giantdsl.ir.types import ROUTE, AxisKind, base_axis
 from giantdsl.source import Span
 
 _MAX_INLINE = 76
+_INDEX_LETTERS = "ijklmnop"
 
 
 class Scope:
@@ -60,6 +61,7 @@ class Scope:
         self._codes: dict[int, Code] = {}
         self._pending: dict[int, tuple[Value, Code]] = {}
         self._taken = {self.name_for(name) for name in _names(function)}
+        self.indices = _free_indices({*self._taken, *(name for name, _ in function.losses)})
         self._overwritten = overwritten(function, self.name_for)
         self._kept: dict[int, str] = {}
         self._sources: dict[str, tuple[str, int]] = {}
@@ -223,6 +225,12 @@ class Scope:
 
     def restore(self, sources: dict[str, tuple[str, int]]) -> None:
         self._sources = sources
+
+
+def _free_indices(taken: set[str]) -> list[str]:
+    """What the indices of nested loops are called: letters that the user has no value for."""
+    letters = (*_INDEX_LETTERS, *(2 * letter for letter in _INDEX_LETTERS))
+    return [index for index in letters if not {index, f"noise_{index}"} & taken]
 
 
 def count_uses(function: Function) -> Counter[int]:

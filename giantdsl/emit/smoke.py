@@ -12,7 +12,7 @@ _LARGE = 2_000_000_000
 _BATCH = 2
 
 
-def smoke_test(program: Program, class_name: str) -> list[str]:
+def smoke_test(program: Program, class_name: str, reserved: frozenset[str]) -> list[str]:
     """Lines that build the model, count its parameters and run a random batch."""
     large = count_parameters(program) > _LARGE
     routed = any(
@@ -31,7 +31,6 @@ def smoke_test(program: Program, class_name: str) -> list[str]:
     lines.append(f'    print(f"{program.model}: {{{count}:,}} parameters")')
     if large and routed:
         return [*lines, '    print("which expert gets what is data: not tried without memory")']
-    reserved: frozenset[str] = frozenset()
     lines.append("    batch = {")
     for value in program.forward.params:
         name = variable_name(value.name, reserved)

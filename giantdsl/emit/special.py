@@ -44,7 +44,7 @@ def sdpa(scope: Scope, op: Op) -> Code:
         if name in given:
             args.append(f"{name}={_extra(op, name, *given[name]).text}")
         elif name in scope.absent:
-            args.append(f"{name}={name}")
+            args.append(f"{name}={scope.name_for(name)}")
     if op.site is not None:
         args += [f"dropout_p={op.attrs['dropout']!r}", f"noise=fold({scope.noise}, {op.site})"]
     args += _divided_attention(scope, op)

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from giantdsl.emit.classes import ClassWriter
 from giantdsl.emit.held import LATER, Held
 from giantdsl.emit.module import EmittedModule, extern_imports, written
-from giantdsl.emit.names import TAKEN
 from giantdsl.emit.prelude_text import imports, parts
 from giantdsl.emit.slices import CONVERSIONS
 from giantdsl.ir.nodes import Program
@@ -16,11 +15,6 @@ from giantdsl.plan import AxisSplit
 
 _OPS = (*CONVERSIONS, "Axes", "Groups", LATER, "Split", "embedding", "mse", "pick")
 """What the runtime has besides the functions that plain files carry along."""
-
-
-def reserved_names(program: Program) -> frozenset[str]:
-    """Names that no parameter of a stage's `forward` can have as they are."""
-    return frozenset((*parts(), *_OPS, *TAKEN, *program.externs))
 
 
 def emit_stage(

@@ -7,7 +7,6 @@ where the stage has it, by a `Hold` where only layers tied to it are here.
 
 from __future__ import annotations
 
-import keyword
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -72,31 +71,26 @@ class StageProgram:
     tied: tuple[str, ...] = ()
 
 
-def cut_stages(
-    program: Program, parallel: ParallelSettings, reserved: Collection[str] = ()
-) -> tuple[StageProgram, ...]:
+def cut_stages(program: Program, parallel: ParallelSettings) -> tuple[StageProgram, ...]:
     """The stages of a plan that was found legal, in order; one where nothing is cut.
 
     Losses on several stages are terms that add up. Functions of blocks keep their symbols; loops
     keep their indices, random sites their numbers, weights their names. No stage has `counts`:
     they are the whole program's.
-
-    Args:
-      reserved: names that no value that crosses may have.
     """
     placement = place_statements(program, parallel)
     found = find_crossings(program, placement)
-    names = _names(program, found.sent, reserved)
+    names = _names(program, found.sent)
     cutter = _Cutter(program, found, names)
     return _with_ties([cutter.stage(index) for index in range(placement.num_stages)])
 
 
-def _names(program: Program, sent: Sequence[Sent], reserved: Collection[str]) -> dict[int, str]:
+def _names(program: Program, sent: Sequence[Sent]) -> dict[int, str]:
     """The user's name where it is one value's only, else with the stage that makes it: `x_0`.
 
     A value with two names goes by the second where the first is not its only.
     """
-    taken = {value.name for value in program.forward.params} | set(reserved)
+    taken = {value.name for value in program.forward.params}
     hints = [made_name(value.maker, value.value) for value in sent]
     often = Counter(hints)
     second = [value.value.alias for value in sent]
@@ -107,7 +101,7 @@ def _names(program: Program, sent: Sequence[Sent], reserved: Collection[str]) ->
     often = Counter(hints)
     names: dict[int, str] = {}
     for hint, value in zip(hints, sent, strict=True):
-        is_free = often[hint] == 1 and hint not in taken and not keyword.iskeyword(hint)
+        is_free = often[hint] == 1 and hint not in taken
         name = base = hint if is_free else f"{hint}_{value.stage}"
         number = 1
         while name in taken:

@@ -59,6 +59,7 @@ class StageRunner:
         self.info, self.module = info, module
         self._dtype, self._device = dtype, device
         self._floats = {i.name for i in plan.model.inputs if i.dtype == "float" and not i.loss_only}
+        self._keywords = dict(info.renamed)
         self._with_gradient = {value.name for value in plan.values if value.grad}
         self._store = WeightGradients() if split else None
         defer_to(module, self._store)
@@ -76,10 +77,11 @@ class StageRunner:
         leaves = {n: t for n, t in received.items() if train and n in self._with_gradient}
         for tensor in leaves.values():
             tensor.requires_grad_()
-        arguments = {name: self._input(part, name) for name in self.info.inputs}
+        taken = {name: self._input(part, name) for name in self.info.inputs} | received
+        arguments = {self._keywords.get(name, name): value for name, value in taken.items()}
         if self.info.draws and noise is not None:
             arguments["noise"] = noise.to(self._device, non_blocking=True)
-        made = self._made(self.module(**arguments, **received))
+        made = self._made(self.module(**arguments))
         total, losses = self._weigh(share)
         sent = {n: made[n] if n in made else received[n] for n in self.info.sends}
         kept = None

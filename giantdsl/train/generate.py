@@ -135,7 +135,7 @@ class Scores:
             context = torch.tensor([list(ids[-self._shape.context :])], device=self._device)
             if self._shape.tokens.seq[0] == 0:
                 context = context.T
-            return _last_logits(self._module(**{self._shape.tokens.name: context}), self._shape)
+            return _last_logits(self._module(**{self._shape.tokens.keyword: context}), self._shape)
 
 
 def _last_logits(outputs: Tensor | tuple[Tensor, ...], shape: LanguageModel) -> Tensor:

@@ -37,6 +37,7 @@ class Objective:
         self._module = module
         self._run = run or losses_of(module)
         self._inputs = plan.inputs
+        self._keywords = {i.name: i.keyword for i in plan.inputs}
         self._device = device
         # Losses are computed in the type of what only they need.
         self._dtypes = {
@@ -52,7 +53,7 @@ class Objective:
         Raises SettingsError where the data lacks what every loss needs.
         """
         arguments = {
-            name: tensor.to(self._device, self._dtypes.get(name), non_blocking=True)
+            self._keywords[name]: tensor.to(self._device, self._dtypes.get(name), non_blocking=True)
             for name, tensor in part.items()
         }
         if noise is not None:
@@ -67,7 +68,8 @@ class Objective:
         """By loss, what its mean divides by; only losses that count valid labels."""
         if not self._count_inputs:
             return {}
-        given = {name: part[name] for name in self._count_inputs if name in part}
+        named = {self._keywords[name]: tensor for name, tensor in part.items()}
+        given = {name: named[name] for name in self._count_inputs if name in named}
         return {n: float(count) for n, count in self._module.loss_counts(**given).items()}
 
     def weights(self, part: Mapping[str, Tensor]) -> dict[str, float]:

@@ -18,6 +18,7 @@ from giantdsl.verify.mutants import MUTANTS
 from giantdsl.verify.rows import Layout, Row
 from giantdsl.verify.runner import Runner
 from giantdsl.verify.small import SmallSpec
+from tests.unit.emit.test_names import TAKEN_TEXT
 
 EIGHT = {
     "gpt2": ["dp=2,tp=2,pp=2", "pp=2,tp=2,cp=2,schedule=zero_bubble"],
@@ -127,3 +128,10 @@ def test_a_layout_as_text_means_the_same_settings() -> None:
         assert again.settings.parallel is not None
         text = parallel_text(again.settings.parallel)
         assert text.replace('auto(by="time")', "auto") == layout.section
+
+
+def test_inputs_may_be_called_like_what_a_file_uses(ranks: RankPool) -> None:
+    spec = SmallSpec(compile_spec(SourceFile("names.giant", TAKEN_TEXT)))
+    with running(spec, ranks) as runner:
+        rows = [runner.run(layout) for layout in parse_layouts(["pp=2", "dp=2"], spec.space)]
+    assert all(row is not None and row.ok for row in rows), rows

@@ -14,7 +14,6 @@ from giantdsl.ir.nodes import Program, Repeat
 from giantdsl.ir.parameters import iter_parameters
 from giantdsl.ir.text import format_program, parse_program
 from giantdsl.ir.verify import verify
-from giantdsl.passes.cut_stages import cut_stages
 from giantdsl.passes.stage_table import stage_table
 from giantdsl.passes.stages import count_stages
 from giantdsl.settings.values import ParallelSettings
@@ -345,13 +344,6 @@ def test_a_layer_that_nothing_reads_stays_where_it_stands() -> None:
     stages = staged.cut(program, ParallelSettings(), stages=(2, 2))
     assert "spare" in [p.name for p in iter_parameters(stages[0].program)]
     assert "spare" not in [p.name for p in iter_parameters(stages[1].program)]
-
-
-def test_names_that_are_taken_are_not_used() -> None:
-    program, parallel = staged.compiled("t5", "dims.layers=6")
-    parallel = ParallelSettings(pp=4, stages=(3, 3, 3, 3), shard=parallel.shard)
-    stages = cut_stages(program, parallel, reserved={"x", "enc"})
-    assert [stage.sends for stage in stages] == [("x_0",), ("enc_1", "y_1"), ("enc_1", "y_2"), ()]
 
 
 def test_without_noise_a_stage_draws_its_own() -> None:
