@@ -129,7 +129,10 @@ class _Checker:
     def _twice(self) -> None:
         seen: dict[str, tuple[str, Span]] = {}
         for rule, places in zip(self.parallel.shard, self.origins.shard, strict=True):
-            for axis, span in zip(rule.axes, places.axes, strict=True):
+            named = list(zip(rule.axes, places.axes, strict=True))
+            if rule.otherwise is not None and places.otherwise is not None:
+                named.append((rule.otherwise, places.otherwise))
+            for axis, span in named:
                 kind = self.program.axes[axis].kind
                 first = seen.setdefault(axis, (rule.mesh_axis, span))
                 if first[1] is span or kind is not AxisKind.FEATURE:
