@@ -65,7 +65,8 @@ class _Step:
     """An instruction and what follows of it from the schedule, worked out before the first batch.
 
     `message` is what it sends, receives or waits for; `complete` are the sends that are over once
-    what it waits for is here. `is_last`: it brings the last gradients of its stage.
+    what it waits for is here. `is_last`: nothing is added to the weights of its stage afterwards;
+    `brings_last`: and each weight gets one gradient in it, its last.
     """
 
     instruction: Instruction
@@ -75,6 +76,10 @@ class _Step:
     message: Message | None
     complete: tuple[Message, ...]
     is_last: bool
+
+    @property
+    def brings_last(self) -> bool:
+        return self.is_last and isinstance(self.instruction, Backward)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +118,9 @@ class Executor:
 
     `stages` are this rank's, by index; all share `axes`. `dtype` is that of activations.
     `on_last_backward(stage)` is called before the backward pass that brings the last gradients of
-    a stage's weights in a step, `on_stage_done(stage)` after it. `note(stage, words)` hears of
+    a stage's weights in a step, `on_stage_done(stage)` after it. The first is not called where
+    backward passes are split: a weight that is used twice then gets two gradients in one pass, and
+    the first does not tell that another comes. `note(stage, words)` hears of
     every instruction before it begins; without it, the words go into the message of what fails.
 
     All ranks make it at the same time: it connects the pipeline ranks.
@@ -245,7 +252,7 @@ class Executor:
         if self._note is not None:
             self._note(step.stage, words_of(step.instruction))
         try:
-            if step.is_last and self._on_last_backward is not None:
+            if step.brings_last and self._on_last_backward is not None:
                 self._on_last_backward(step.stage)
             step.act(batch, step)
             if step.is_last and self._on_stage_done is not None:

@@ -141,12 +141,16 @@ def test_hooks_stand_around_the_last_backward_of_a_stage(schedule: str) -> None:
     )
     executor.run(*batch(3))
     words = "backward of weights" if schedule == "zero_bubble" else "backward"
+    # A weight that is used twice gets two gradients where the pass is split: none is known as last.
+    begins = 0 if schedule == "zero_bubble" else 1
     for stage in (0, 1):
         last = [i for i, e in enumerate(events) if e.startswith(f"{stage} {words} of mic")][-1]
-        assert events[last + 1 : last + 3] == [f"{stage} begins", f"{stage} is done"]
-        assert events.count(f"{stage} begins") == 1
+        wanted = [f"{stage} begins"] * begins + [f"{stage} is done"]
+        assert events[last + 1 : last + 2 + begins] == wanted
+        assert events.count(f"{stage} begins") == begins
     executor.run(*batch(3), train=False)
-    assert events.count("0 begins") == 1
+    assert events.count("0 begins") == begins
+    assert events.count("0 is done") == 1
 
 
 # ---- failures ------------------------------------------------------------------------------
