@@ -129,7 +129,7 @@ def test_stages_take_what_their_plan_says() -> None:
         names = inspect.signature(forward).parameters.keys() - {"self", "noise"}
         renamed = dict(stage.renamed)
         assert names == {renamed.get(n, n) for n in (*stage.inputs, *stage.receives)}
-    assert dict(plan.stages[1].renamed)["linear"] == "linear_", "stage files import a `linear`"
+    assert dict(plan.stages[1].renamed)["attention"] == "attention_", "stage files import one"
 
 
 def test_the_index_of_a_loop_does_not_hide_a_value(taken: Plan) -> None:
