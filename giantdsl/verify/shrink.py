@@ -31,10 +31,22 @@ def shrink(compile_with: Compile, layers: int) -> tuple[str, ...]:
         overrides = _overrides(compiled, layers, features)
         if _is_legal(compile_with, overrides):
             return overrides
-    overrides = _overrides(compiled, layers, _FEATURES[0])
-    while overrides and not _is_legal(compile_with, overrides):
-        overrides = overrides[:-1]
-    return overrides
+    return _legal_part(compile_with, _overrides(compiled, layers, _FEATURES[0]))
+
+
+def _legal_part(compile_with: Compile, overrides: Sequence[str]) -> tuple[str, ...]:
+    """As many as are legal together; one that needs another is tried again after it."""
+    kept: list[str] = []
+    waiting = list(overrides)
+    while waiting:
+        rejected: list[str] = []
+        for override in waiting:
+            found = kept if _is_legal(compile_with, [*kept, override]) else rejected
+            found.append(override)
+        if len(rejected) == len(waiting):
+            break
+        waiting = rejected
+    return tuple(kept)
 
 
 def _overrides(compiled: Compiled, layers: int, features: int) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ EIGHT = {
     "mixtral": ["ep=2,tp=2,pp=2", "ep=2,cp=2,dp=2", "ep=4,tp=2,recompute=moe"],
     "vit": ["dp=2,tp=2,pp=2"],
     "alternating": ["pp=4,dp=2"],
-    "custom": ["tp=2,pp=2,dp=2"],
+    "custom": ["tp=2,pp=2,dp=2", "dp=2,zero=3"],
     "demo": ["tp=2,pp=2,dp=2,microbatch=1"],
 }
 

@@ -7,7 +7,7 @@ import warnings
 import pytest
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from giantdsl.attrs import Config
 from giantdsl.errors import SettingsError
@@ -97,6 +97,12 @@ class _Tied(torch.nn.Module):
 
 def test_layers_are_gathered_alone_unless_their_weights_are_used_elsewhere() -> None:
     assert layers_of(_Tied()) == ["layers.0", "layers.2"]
+
+
+def test_a_list_within_a_list_is_no_layer() -> None:
+    inner = [nn.ModuleList(nn.Linear(2, 2) for _ in range(2)) for _ in range(2)]
+    module = nn.ModuleDict({"groups": nn.ModuleList([*inner, nn.Linear(2, 2)])})
+    assert layers_of(module) == ["groups.2", "groups.0.0", "groups.0.1", "groups.1.0", "groups.1.1"]
 
 
 class _Losing(torch.nn.Module):

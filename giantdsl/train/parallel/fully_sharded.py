@@ -65,12 +65,13 @@ def shard_fully(
 def layers_of(module: nn.Module) -> list[str]:
     """The outermost members of lists of modules: a stage's layers, each gathered at a time.
 
-    Not those whose parameters are registered elsewhere too: they are used outside the layer.
+    A list within a list is no layer, its members are: FSDP shards what has a `forward`. Not those whose parameters are registered elsewhere too: they are used outside the layer.
     """
     names: list[str] = []
     for name, child in module.named_modules():
         if isinstance(child, nn.ModuleList) and not any(name.startswith(f"{n}.") for n in names):
-            names += [f"{name}.{leaf}" for leaf, _ in child.named_children()]
+            members = child.named_children()
+            names += [f"{name}.{n}" for n, m in members if not isinstance(m, nn.ModuleList)]
     places: dict[int, set[str]] = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):
         owner = next((n for n in names if name.startswith(f"{n}.")), "")
