@@ -27,10 +27,17 @@ inline Topology topology_of(const std::vector<int>& hosts) {
   return Topology(identities);
 }
 
+inline std::vector<std::string> identities_of(const Topology& topology) {
+  std::vector<std::string> identities;
+  for (int rank = 0; rank < topology.size(); ++rank)
+    identities.push_back("host-" + std::to_string(topology.host_of(rank)));
+  return identities;
+}
+
 /// The links of every rank of a group.
 inline std::vector<Links> links_of(const Topology& topology) {
   std::vector<Links> all;
-  auto endpoints = fake_endpoints(topology);
+  FakeNetwork network(identities_of(topology));
   std::vector<std::vector<Fd>> bells(topology.num_hosts());
   std::vector<Region> regions;
   for (int host = 0; host < topology.num_hosts(); ++host) {
@@ -45,7 +52,7 @@ inline std::vector<Links> links_of(const Topology& topology) {
     const Region& region = regions[host];
     all.push_back({rank, topology, Region::map(Fd(dup(region.fd())), region.size()),
                    std::move(own_bells), {}, std::vector<Fd>(topology.num_hosts()),
-                   std::move(endpoints[rank])});
+                   network.endpoint(rank)});
   }
   for (int rail = 0; rail < topology.num_rails(); ++rail) {
     for (int a = 0; a < topology.num_hosts(); ++a) {

@@ -3,12 +3,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "base/range.h"
+#include "collective/feedback.h"
 #include "collective/math.h"
 #include "collective/task.h"
 #include "collective/team.h"
 #include "group/call.h"
+#include "group/options.h"
 
 namespace giant {
 
@@ -24,20 +27,28 @@ enum class Spread : uint8_t {
   star,   // from the root's host to each: one step
 };
 
+/// How float32 sums go between hosts; no `lost`: as they are.
+struct Compressing {
+  Compression how = Compression::none;
+  Feedback::Lost* lost = nullptr;
+};
+
 /// Chosen by size and shape, see choose.h. `rails` ranks of each host talk to other hosts.
 struct Choice {
   int rails = 1;
   bool flat = false;  // all-reduce inside a host: everyone sums everything, one step
   Exchange exchange = Exchange::split;
   Spread spread = Spread::chain;
+  Compressing compressing;
 };
 
 // One chunk of a call each, on one rank. `chunk` is its number, `n` its elements (of a block where
 // there are several), counted from `first`. ALGORITHMS.md has steps and bytes.
 
-/// `out` null: the result is not wanted here. `to` one host, or -1: all.
+/// `in` and `out` of this chunk, `first` its place in the tensor. `out` null: the result is not wanted here.
+/// `to` one host, or -1: all.
 Task all_reduce_chunk(Team& team, Choice choice, Math math, uint64_t chunk, const uint8_t* in,
-                      uint8_t* out, size_t n, int to);
+                      uint8_t* out, size_t first, size_t n, int to);
 
 Task reduce_scatter_chunk(Team& team, Choice choice, Math math, uint64_t chunk, const Call& call,
                           size_t first, size_t n);

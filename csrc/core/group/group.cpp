@@ -136,16 +136,26 @@ class Member : public Group {
 
   void all_reduce(const Call& call, Deadline deadline, int to) {
     const Math math = Math::of(call);
-    const Choice choice = choose(call, topology_);
+    Choice choice = choose(call, topology_);
     const auto* const in = static_cast<const uint8_t*>(call.inputs[0]);
     const bool is_wanted = to < 0 || rank_ == call.root;
     auto* const out = is_wanted ? static_cast<uint8_t*>(call.outputs[0]) : nullptr;
+    if (is_compressed(call))
+      choice.compressing = {options_.compression, &feedback_.of(in, call.bytes / math.width)};
     run_chunks(call.bytes / math.width, chunk_elements(call, choice, topology_), deadline,
                [&](uint64_t chunk, Range part) {
                  const size_t begin = part.begin * math.width;
                  return all_reduce_chunk(team_, choice, math, chunk, in + begin,
-                                         out == nullptr ? nullptr : out + begin, part.size(), to);
+                                         out == nullptr ? nullptr : out + begin, part.begin,
+                                         part.size(), to);
                });
+  }
+
+  /// Small sums are not worth it: they wait for the link, not for its width.
+  bool is_compressed(const Call& call) const {
+    constexpr size_t kLeast = 64 * 1024;
+    return options_.compression != Compression::none && topology_.num_hosts() > 1 &&
+           call.dtype == DType::f32 && call.reduction == Reduction::sum && call.bytes >= kLeast;
   }
 
   void broadcast(const Call& call, Deadline deadline) {
@@ -173,7 +183,11 @@ class Member : public Group {
 
   void reduce_scatter(const Call& call, Deadline deadline) {
     const Math math = Math::of(call);
-    const Choice choice = choose(call, topology_);
+    Choice choice = choose(call, topology_);
+    if (is_compressed(call)) {
+      const size_t elements = topology_.size() * call.bytes / math.width;
+      choice.compressing = {options_.compression, &feedback_.of(call.inputs[0], elements)};
+    }
     run_chunks(call.bytes / math.width, chunk_elements(call, choice, topology_), deadline,
                [&](uint64_t chunk, Range part) {
                  return reduce_scatter_chunk(team_, choice, math, chunk, call, part.begin,
@@ -267,6 +281,7 @@ class Member : public Group {
   Team team_;
   Progress progress_;
   std::unique_ptr<Mailbox> mailbox_;
+  Feedback feedback_;
   std::atomic<uint64_t> calls_ = 0;
   uint64_t chunks_ = 0;
   std::exception_ptr broken_;

@@ -7,19 +7,12 @@
 
 #include "base/deadline.h"
 #include "group/call.h"
+#include "group/options.h"
 #include "net/store.h"
 #include "p2p/mailbox.h"
 #include "topology.h"
 
 namespace giant {
-
-enum class Compression : uint8_t { none, bf16, int8 };
-
-struct GroupOptions {
-  std::string name;  // for messages
-  milliseconds timeout{1800000};
-  Compression compression = Compression::none;  // of float32 sums between hosts
-};
 
 /// What a group has done so far; read by any thread.
 struct Counters {

@@ -1,0 +1,28 @@
+#include "compress/codec.h"
+#include "compress/codecs.h"
+
+namespace giant {
+namespace {
+
+constexpr size_t kWidth = 16;
+
+template <class Format>
+void encode_all(void* out, const float* values, float* residual, size_t count) {
+  encode<Format, kWidth>(out, values, residual, count);
+}
+
+template <class Format>
+void decode_all(float* out, const void* in, size_t count) {
+  decode<Format, kWidth>(out, in, count);
+}
+
+}  // namespace
+
+CodecKernels generic_codec(Compression compression) {
+  using Int8 = Int8Codec<kWidth>;
+  using Bfloat16 = Bfloat16Codec<kWidth>;
+  if (compression == Compression::int8) return {encode_all<Int8>, decode_all<Int8>};
+  return {encode_all<Bfloat16>, decode_all<Bfloat16>};
+}
+
+}  // namespace giant
