@@ -1,16 +1,18 @@
-# `make demo`, `make test`, `make check`. Each makes its own .venv where there is none.
+# `make demo`, `make test`, `make check`, `make sanitize`. The first three make a .venv where there is none.
 SHELL := bash
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 RUN ?= runs/demo
 SPECS := models grammar/std
 
-.PHONY: help demo test check venv venv-dev clean
+.PHONY: help demo test check test-csrc sanitize venv venv-dev clean
 
 help:
 	@echo "make demo    train a small transformer on this machine and write some text with it"
 	@echo "make test    every test"
 	@echo "make check   style, types, layers, layout of the specs"
+	@echo "make test-csrc   the tests of csrc/core, in C++, without torch"
+	@echo "make sanitize    the same under ASan and UBSan, and under TSan (some minutes)"
 	@echo "make clean   remove .venv, caches and runs"
 
 venv:
@@ -41,6 +43,13 @@ check: venv-dev
 	@echo "== mypy"; $(BIN)/mypy
 	@echo "== layers"; $(BIN)/lint-imports --no-logo
 	@echo "== specs"; $(BIN)/giantdsl fmt --check $(SPECS)
+
+test-csrc:
+	@$(MAKE) --no-print-directory -j2 -C csrc/tests test
+
+sanitize:
+	@$(MAKE) --no-print-directory -j2 -C csrc/tests test SANITIZE=address,undefined
+	@$(MAKE) --no-print-directory -j2 -C csrc/tests test SANITIZE=thread
 
 clean:
 	rm -rf .venv runs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

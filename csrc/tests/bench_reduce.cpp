@@ -1,4 +1,5 @@
 // GB/s of the reduction kernels: what is read and what is written, counted once each.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstring>

@@ -60,7 +60,8 @@ constexpr Small kBrain{8, 7};
 
 double decode(Small format, uint16_t bits) {
   const int exponent = (bits >> format.fraction_bits) & format.special();
-  const double fraction = std::ldexp(bits & ((1 << format.fraction_bits) - 1), -format.fraction_bits);
+  const int last_bits = bits & ((1 << format.fraction_bits) - 1);
+  const double fraction = std::ldexp(last_bits, -format.fraction_bits);
   const double sign = bits >> 15 ? -1 : 1;
   if (exponent == format.special())
     return fraction != 0 ? std::numeric_limits<double>::quiet_NaN()
@@ -77,8 +78,9 @@ uint16_t encode(Small format, double value) {
   if (value == 0) return static_cast<uint16_t>(sign);
   if (std::isinf(value)) return static_cast<uint16_t>(sign | special);
   const int exponent = std::max(std::ilogb(value), 1 - format.bias());
-  const double places = std::nearbyint(std::ldexp(std::fabs(value), format.fraction_bits - exponent));
-  const int bits = static_cast<int>(places) + ((exponent + format.bias() - 1) << format.fraction_bits);
+  const double exact = std::ldexp(std::fabs(value), format.fraction_bits - exponent);
+  const int places = static_cast<int>(std::nearbyint(exact));
+  const int bits = places + ((exponent + format.bias() - 1) << format.fraction_bits);
   return static_cast<uint16_t>(sign | std::min(bits, special));
 }
 
@@ -460,12 +462,12 @@ TEST(the_instruction_set_is_the_one_asked_for) {
   CHECK_EQ(std::string(instruction_set()), asked ? asked : name_of(available_isas().back()));
 }
 
-// The variable is read once, so that each value needs a process of its own, which runs the test above.
+// The variable is read once, so that each value needs a process of its own: it runs the test above.
 TEST(the_environment_chooses_the_instruction_set) {
   const std::string program = std::filesystem::read_symlink("/proc/self/exe");
   const auto run = [&](const std::string& name, const std::string& line) {
-    const std::string command = "GIANT_ISA=" + name + " '" + program + "' is_the_one_asked_for 2>&1";
-    return std::system((command + " | grep -q '" + line + "'").c_str());
+    const std::string test = "GIANT_ISA=" + name + " '" + program + "' is_the_one_asked_for";
+    return std::system((test + " 2>&1 | grep -q '" + line + "'").c_str());
   };
   for (const Isa isa : available_isas()) CHECK_EQ(run(name_of(isa), "1 tests, 0 failures"), 0);
   CHECK_EQ(run("sse9", "threw: GIANT_ISA is \"sse9\": this machine has"), 0);

@@ -6,8 +6,9 @@
 #include "reduce/vector.h"
 
 // A block of 256 values is encoded in rows of 32-bit words: of R words, word i holds the values i,
-// R + i, 2R + i, … from its lowest bits on. So values never change their lane, which makes the format
-// both cheap to write and the same for vectors of all widths. A shorter block has just enough rows.
+// R + i, 2R + i, … from its lowest bits on. So values never change their lane, which makes the
+// format both cheap to write and the same for vectors of all widths. A shorter block has just
+// enough rows.
 namespace giant {
 
 /// 16 bits a value.
@@ -49,7 +50,7 @@ GIANT_INLINE void load_value(Floats<W>& value, const float* values, const float*
 }
 
 /// 8 bits a value. The quantum has 16 significant bits and the number of quanta 7, so that their
-/// product is exact: it matters not whether the compiler fuses it with the subtraction that follows.
+/// product is exact: it matters not whether the compiler fuses it with the subtraction after it.
 template <size_t W>
 struct Int8Codec {
   static constexpr size_t kValuesInWord = 4;
@@ -79,8 +80,8 @@ struct Int8Codec {
 
   static GIANT_INLINE void encode(Words<W>& bits, Floats<W>& decoded, const Floats<W>& value,
                                   const Head& head) {
-    // Added to this, a number has its last bit at 1: it is rounded to nearest even. A division, since
-    // a product might be fused with the addition.
+    // Added to this, a number has its last bit at 1: it is rounded to nearest even. A division,
+    // since a product might be fused with the addition.
     const Floats<W> anchor = Floats<W>{} + 0x1.8p+23f;
     const Floats<W> anchored = value / head.quantum + anchor;
     decoded = (anchored - anchor) * head.quantum;

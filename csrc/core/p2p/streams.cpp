@@ -201,6 +201,8 @@ void Core::accept() {
     if (in.stream || in.end != End::open) continue;
     in.stream = std::move(accepted.stream);
     read_in(accepted.peer);
+    // Who sleeps in poll() does not know of it.
+    ring_all();
   }
 }
 

@@ -5,8 +5,8 @@
 
 namespace giant {
 
-/// The instruction sets that kernels are written for. `generic` is what the compiler targets anyway:
-/// SSE2 on x86-64, NEON on aarch64.
+/// The instruction sets that kernels are written for. `generic` is what the compiler targets
+/// anyway: SSE2 on x86-64, NEON on aarch64.
 enum class Isa { generic, avx2, avx512 };
 
 /// "avx2", "avx512", and for `generic` "neon" on aarch64.
