@@ -119,7 +119,8 @@ int main() {
   const int rank = child == 0 ? 1 : 0;
   Fd& outgoing = rank == 0 ? there.first : back.first;
   Fd& incoming = rank == 0 ? back.second : there.second;
-  auto endpoint = std::make_unique<PairEndpoint>(1 - rank, std::move(outgoing), std::move(incoming));
+  auto endpoint =
+      std::make_unique<PairEndpoint>(1 - rank, std::move(outgoing), std::move(incoming));
   there = Pair();
   back = Pair();
   run(rank, std::move(endpoint));

@@ -1,5 +1,8 @@
 #include "fake_endpoint.h"
 
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
@@ -11,6 +14,40 @@
 using namespace giant;
 
 namespace {
+
+using Ends = std::pair<Fd, Fd>;
+
+void require(bool fine, const char* what) {
+  if (!fine) throw Error(what);
+}
+
+Ends unix_ends() {
+  int ends[2];
+  const int type = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
+  require(::socketpair(AF_UNIX, type, 0, ends) == 0, "socketpair failed");
+  return {Fd(ends[0]), Fd(ends[1])};
+}
+
+Ends tcp_ends() {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  const Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  require(::bind(listener.get(), generic, length) == 0, "bind failed");
+  require(::listen(listener.get(), 1) == 0, "listen failed");
+  require(::getsockname(listener.get(), generic, &length) == 0, "getsockname failed");
+  Fd first(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  require(::connect(first.get(), generic, length) == 0, "connect failed");
+  Fd second(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  require(static_cast<bool>(second), "accept failed");
+  require(::fcntl(first.get(), F_SETFL, O_NONBLOCK) == 0, "fcntl failed");
+  const int one = 1;
+  for (const Fd* end : {&first, &second})
+    require(::setsockopt(end->get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0, "nodelay");
+  return {std::move(first), std::move(second)};
+}
 
 /// What waits to be accepted by one rank.
 struct Desk {
@@ -35,13 +72,11 @@ struct FakeNetwork::State {
     if (!changed.wait_for(lock, deadline.remaining(), [&] { return !desk.held || desk.closed; }))
       throw TimeoutError(name + " does not answer");
     if (desk.closed) throw PeerError(name + " does not listen");
-    int ends[2];
-    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0)
-      throw Error("socketpair failed");
-    desk.queue.push_back({from, purpose, Fd(ends[1])});
+    Ends ends = identities.at(from) == identities[to] ? unix_ends() : tcp_ends();
+    desk.queue.push_back({from, purpose, std::move(ends.second)});
     const uint64_t one = 1;
-    if (::write(desk.bell.get(), &one, sizeof one) != sizeof one) throw Error("no bell");
-    return Fd(ends[0]);
+    require(::write(desk.bell.get(), &one, sizeof one) == sizeof one, "the bell does not ring");
+    return std::move(ends.first);
   }
 };
 

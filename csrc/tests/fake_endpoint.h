@@ -6,7 +6,8 @@
 
 #include "net/endpoint.h"
 
-/// Ranks as threads of one process: what they connect is a socketpair.
+/// Ranks as threads of one process: what they connect is a socketpair, or a TCP connection of this
+/// machine with itself where their hosts differ.
 ///
 /// The endpoints may outlive the network object.
 class FakeNetwork {

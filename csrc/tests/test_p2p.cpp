@@ -29,14 +29,30 @@ using Buffer = std::vector<char>;
 Buffer filled(size_t bytes, uint32_t seed) {
   Buffer buffer(bytes);
   uint32_t state = seed * 2654435761u + 1;
-  for (char& byte : buffer) byte = static_cast<char>((state = state * 1664525u + 1013904223u) >> 24);
+  for (char& byte : buffer) {
+    state = state * 1664525u + 1013904223u;
+    byte = static_cast<char>(state >> 24);
+  }
   return buffer;
 }
 
+milliseconds since(Clock::time_point start) {
+  return std::chrono::duration_cast<milliseconds>(Clock::now() - start);
+}
+
 struct Ranks {
-  explicit Ranks(int size) : network(std::vector<std::string>(size, "host")) {
+  explicit Ranks(int size, bool apart = false) : network(hosts(size, apart)) {
     for (int rank = 0; rank < size; ++rank)
       boxes.push_back(open_mailbox(network.endpoint(rank), rank, size, "tp"));
+  }
+
+  // A wake-up that is missed shows as a wait until some timeout, after which all is well.
+  ~Ranks() { CHECK(since(born) < 10s); }
+
+  static std::vector<std::string> hosts(int size, bool apart) {
+    std::vector<std::string> names;
+    for (int rank = 0; rank < size; ++rank) names.push_back("host" + std::to_string(apart * rank));
+    return names;
   }
 
   Mailbox& operator[](int rank) { return *boxes[rank]; }
@@ -59,6 +75,7 @@ struct Ranks {
     run([](int, Mailbox& box) { box.close(5s); });
   }
 
+  Clock::time_point born = Clock::now();
   FakeNetwork network;
   std::vector<std::unique_ptr<Mailbox>> boxes;
 };
@@ -79,16 +96,12 @@ size_t entries(const char* path) {
   return count;
 }
 
-milliseconds since(Clock::time_point start) {
-  return std::chrono::duration_cast<milliseconds>(Clock::now() - start);
-}
-
 void raw_write(const Fd& stream, const void* data, size_t bytes) {
   CHECK_EQ(::send(stream.get(), data, bytes, MSG_NOSIGNAL), static_cast<ssize_t>(bytes));
 }
 
-void all_pairs(int size) {
-  Ranks ranks(size);
+void all_pairs(int size, bool apart) {
+  Ranks ranks(size, apart);
   ranks.run([&](int rank, Mailbox& box) {
     const size_t sizes[] = {0, 1, 1000, kEager, kEager + 1, 300'000};
     std::vector<std::shared_ptr<Message>> messages;
@@ -114,12 +127,19 @@ void all_pairs(int size) {
 
 }  // namespace
 
-TEST(all_pairs_of_two_ranks) { all_pairs(2); }
-TEST(all_pairs_of_three_ranks) { all_pairs(3); }
-TEST(all_pairs_of_eight_ranks) { all_pairs(8); }
+// Within a host and between hosts.
+#define TEST_BOTH(name)                             \
+  static void body_##name(bool apart);              \
+  TEST(name) { body_##name(false); }                \
+  TEST(name##_between_hosts) { body_##name(true); } \
+  static void body_##name(bool apart)
 
-TEST(large_messages_posted_before_and_after) {
-  Ranks ranks(2);
+TEST_BOTH(all_pairs_of_two_ranks) { all_pairs(2, apart); }
+TEST_BOTH(all_pairs_of_three_ranks) { all_pairs(3, apart); }
+TEST_BOTH(all_pairs_of_eight_ranks) { all_pairs(8, apart); }
+
+TEST_BOTH(large_messages_posted_before_and_after) {
+  Ranks ranks(2, apart);
   ranks.run([](int rank, Mailbox& box) {
     const Buffer data = filled(kLarge, 5);
     for (const bool receiver_first : {true, false}) {
@@ -133,8 +153,8 @@ TEST(large_messages_posted_before_and_after) {
   ranks.close();
 }
 
-TEST(large_messages_both_ways_at_once) {
-  Ranks ranks(3);
+TEST_BOTH(large_messages_both_ways_at_once) {
+  Ranks ranks(3, apart);
   ranks.run([](int rank, Mailbox& box) {
     const Buffer data = filled(kLarge, rank);
     for (int round = 0; round < 3; ++round) {
@@ -149,8 +169,8 @@ TEST(large_messages_both_ways_at_once) {
   ranks.close();
 }
 
-TEST(tags_out_of_order) {
-  Ranks ranks(2);
+TEST_BOTH(tags_out_of_order) {
+  Ranks ranks(2, apart);
   for (const size_t bytes : {size_t(100), kEager + 1}) {
     ranks.run([&](int rank, Mailbox& box) {
       std::vector<std::shared_ptr<Message>> messages;
@@ -158,7 +178,8 @@ TEST(tags_out_of_order) {
       for (uint64_t tag = 0; tag < 20; ++tag)
         data.push_back(rank == 0 ? filled(bytes, tag) : Buffer(bytes));
       if (rank == 0)
-        for (uint64_t tag = 0; tag < 20; ++tag) messages.push_back(send(box, data[tag], 1, tag << 40));
+        for (uint64_t tag = 0; tag < 20; ++tag)
+          messages.push_back(send(box, data[tag], 1, tag << 40));
       else
         for (int tag = 19; tag >= 0; --tag)
           messages.push_back(receive(box, data[tag], 0, uint64_t(tag) << 40));
@@ -169,8 +190,8 @@ TEST(tags_out_of_order) {
   ranks.close();
 }
 
-TEST(messages_of_one_tag_come_in_order) {
-  Ranks ranks(2);
+TEST_BOTH(messages_of_one_tag_come_in_order) {
+  Ranks ranks(2, apart);
   ranks.run([](int rank, Mailbox& box) {
     constexpr int kMessages = 10'000;
     for (int i = 0; i < kMessages; ++i) {
@@ -194,8 +215,8 @@ TEST(messages_of_one_tag_come_in_order) {
   ranks.close();
 }
 
-TEST(any_source_takes_what_came_first) {
-  Ranks ranks(3);
+TEST_BOTH(any_source_takes_what_came_first) {
+  Ranks ranks(3, apart);
   const Buffer first = filled(10, 1), second = filled(10, 2), third = filled(kEager + 1, 3);
   send(ranks[2], first, 0, 7);
   // Of its own: told apart by tag.
@@ -225,8 +246,8 @@ TEST(any_source_takes_what_came_first) {
   ranks.close();
 }
 
-TEST(posted_receives_of_any_and_one_source_keep_their_order) {
-  Ranks ranks(2);
+TEST_BOTH(posted_receives_of_any_and_one_source_keep_their_order) {
+  Ranks ranks(2, apart);
   Buffer a(4), b(4), c(4);
   const auto one = receive(ranks[0], a, 1, 5);
   const auto any = receive(ranks[0], b, Mailbox::kAnySource, 5);
@@ -239,8 +260,8 @@ TEST(posted_receives_of_any_and_one_source_keep_their_order) {
   ranks.close();
 }
 
-TEST(to_oneself) {
-  Ranks ranks(1);
+TEST_BOTH(to_oneself) {
+  Ranks ranks(1, apart);
   for (const size_t bytes : {size_t(0), size_t(1), kEager, kEager + 1, kLarge})
     for (const bool send_first : {true, false}) {
       const Buffer data = filled(bytes, 1);
@@ -256,7 +277,8 @@ TEST(to_oneself) {
     }
   Buffer data(kEager + 1), got(3);
   const auto sent = send(ranks[0], data, 0, 1);
-  CHECK_THROWS(UsageError, "but rank 0 receives 3 bytes", receive(ranks[0], got, 0, 1)->wait(soon()));
+  CHECK_THROWS(UsageError, "but rank 0 receives 3 bytes",
+               receive(ranks[0], got, 0, 1)->wait(soon()));
   CHECK_THROWS(UsageError, "rank 0 sends 65537 bytes", sent->wait(soon()));
   CHECK_THROWS(TimeoutError, "send of 65537 bytes to rank 0",
                send(ranks[0], data, 0, 1, 20ms)->wait(soon()));
@@ -265,8 +287,8 @@ TEST(to_oneself) {
   ranks.close();
 }
 
-TEST(short_messages_are_done_at_once) {
-  Ranks ranks(2);
+TEST_BOTH(short_messages_are_done_at_once) {
+  Ranks ranks(2, apart);
   ranks.network.hold(1, true);
   const Buffer data = filled(kEager, 1);
   const auto start = Clock::now();
@@ -279,8 +301,8 @@ TEST(short_messages_are_done_at_once) {
   ranks.close();
 }
 
-TEST(a_peer_that_does_not_answer_holds_up_no_other) {
-  Ranks ranks(3);
+TEST_BOTH(a_peer_that_does_not_answer_holds_up_no_other) {
+  Ranks ranks(3, apart);
   ranks.network.hold(1, true);
   const Buffer data = filled(kEager + 1, 1);
   Buffer got(data.size());
@@ -297,8 +319,8 @@ TEST(a_peer_that_does_not_answer_holds_up_no_other) {
 }
 
 // Much more than the kernel and the receiver may keep; the one that is wanted comes last.
-TEST(unexpected_messages_are_bounded_and_block_nothing) {
-  Ranks ranks(2);
+TEST_BOTH(unexpected_messages_are_bounded_and_block_nothing) {
+  Ranks ranks(2, apart);
   const size_t count = 2 * p2p::kKeptBytes / kEager;
   const Buffer data = filled(kEager, 1), last = filled(8, 2);
   std::vector<std::shared_ptr<Message>> sent;
@@ -320,8 +342,8 @@ TEST(unexpected_messages_are_bounded_and_block_nothing) {
   ranks.close();
 }
 
-TEST(lengths_that_differ) {
-  Ranks ranks(2);
+TEST_BOTH(lengths_that_differ) {
+  Ranks ranks(2, apart);
   for (const bool receive_first : {true, false}) {
     const Buffer data = filled(kEager + 8, 1);
     Buffer got(100);
@@ -329,7 +351,8 @@ TEST(lengths_that_differ) {
     if (receive_first) came = receive(ranks[1], got, 0, 7);
     sent = send(ranks[0], data, 1, 7);
     if (!receive_first) came = receive(ranks[1], got, 0, 7);
-    const auto words = "rank 0 sends 65544 bytes to rank 1 with tag 7, but rank 1 receives 100 bytes";
+    const auto words =
+        "rank 0 sends 65544 bytes to rank 1 with tag 7, but rank 1 receives 100 bytes (group tp)";
     CHECK_THROWS(UsageError, words, came->wait(soon()));
     CHECK_THROWS(UsageError, words, sent->wait(soon()));
   }
@@ -356,12 +379,13 @@ TEST(lengths_that_differ) {
   ranks.close();
 }
 
-TEST(timeouts) {
-  Ranks ranks(2);
+TEST_BOTH(timeouts) {
+  Ranks ranks(2, apart);
   const Buffer data = filled(kEager + 1, 1);
   Buffer got(kEager + 1);
   auto start = Clock::now();
-  CHECK_THROWS(TimeoutError, "receive of 65537 bytes from rank 1 (tag 4) did not arrive within 50 ms",
+  CHECK_THROWS(TimeoutError,
+               "receive of 65537 bytes from rank 1 (tag 4) did not arrive within 50 ms (group tp)",
                receive(ranks[0], got, 1, 4, 50ms)->wait(soon()));
   CHECK(since(start) >= 50ms);
   CHECK(since(start) < 2s);
@@ -390,9 +414,9 @@ TEST(timeouts) {
 }
 
 // A message given up harms no other: the receive waits for the next one.
-TEST(a_withdrawn_message_leaves_its_receive) {
+TEST_BOTH(a_withdrawn_message_leaves_its_receive) {
   using p2p::FrameKind;
-  Ranks ranks(2);
+  Ranks ranks(2, apart);
   Buffer first(100'000), second(100'000);
   const auto one = receive(ranks[0], first, 1, 7);
   const auto two = receive(ranks[0], second, 1, 7);
@@ -409,9 +433,9 @@ TEST(a_withdrawn_message_leaves_its_receive) {
   CHECK(!two->done());
 }
 
-TEST(a_sender_gives_up_in_the_middle) {
+TEST_BOTH(a_sender_gives_up_in_the_middle) {
   using p2p::FrameKind;
-  Ranks ranks(2);
+  Ranks ranks(2, apart);
   Buffer got(100'000);
   const auto came = receive(ranks[0], got, 1, 7);
   const Fd stream = ranks.network.dial(1, 0);
@@ -425,9 +449,9 @@ TEST(a_sender_gives_up_in_the_middle) {
 }
 
 // The memory is free as soon as the receive has failed; the stream goes on.
-TEST(a_receive_times_out_in_the_middle) {
+TEST_BOTH(a_receive_times_out_in_the_middle) {
   using p2p::FrameKind;
-  Ranks ranks(2);
+  Ranks ranks(2, apart);
   Buffer got(100'000), next(8);
   const auto came = receive(ranks[0], got, 1, 7, 50ms);
   const Fd stream = ranks.network.dial(1, 0);
@@ -487,8 +511,8 @@ TEST(a_send_times_out_in_the_middle) {
   CHECK(frame.kind == FrameKind::withdraw);
 }
 
-TEST(callbacks) {
-  Ranks ranks(2);
+TEST_BOTH(callbacks) {
+  Ranks ranks(2, apart);
   std::atomic<int> called{0};
   Buffer got(8), large(kEager + 1);
   const auto came = receive(ranks[1], got, 0, 1);
@@ -515,8 +539,8 @@ TEST(callbacks) {
   CHECK_EQ(called.load(), 111);
 }
 
-TEST(a_peer_that_aborts) {
-  Ranks ranks(3);
+TEST_BOTH(a_peer_that_aborts) {
+  Ranks ranks(3, apart);
   Buffer got(8), large(kLarge);
   // Streams in both directions.
   send(ranks[0], got, 1, 1);
@@ -551,8 +575,8 @@ TEST(a_peer_that_aborts) {
   ranks.boxes[2]->close(5s);
 }
 
-TEST(a_receiver_that_dies_before_it_says_clear) {
-  Ranks ranks(2);
+TEST_BOTH(a_receiver_that_dies_before_it_says_clear) {
+  Ranks ranks(2, apart);
   Buffer large(kLarge);
   const auto sent = send(ranks[0], large, 1, 4);
   Buffer got(1);
@@ -561,9 +585,9 @@ TEST(a_receiver_that_dies_before_it_says_clear) {
   CHECK_THROWS(PeerError, "rank 1 is gone: ", sent->wait(soon()));
 }
 
-TEST(a_stream_that_ends_in_the_middle) {
+TEST_BOTH(a_stream_that_ends_in_the_middle) {
   for (const size_t bytes : {size_t(10), size_t(40), size_t(32 + 1000)}) {
-    Ranks ranks(3);
+    Ranks ranks(3, apart);
     const Buffer data = filled(1000, 1);
     Buffer wire(32 + 1000), got(1000);
     const auto frame = p2p::make_frame(p2p::FrameKind::eager, 7, 1000, 0);
@@ -586,8 +610,8 @@ TEST(a_stream_that_ends_in_the_middle) {
   }
 }
 
-TEST(an_attempt_to_connect_that_was_given_up_does_no_harm) {
-  Ranks ranks(2);
+TEST_BOTH(an_attempt_to_connect_that_was_given_up_does_no_harm) {
+  Ranks ranks(2, apart);
   Buffer got(8);
   const auto came = receive(ranks[0], got, 1, 1);
   ranks.network.dial(1, 0).reset();
@@ -599,7 +623,7 @@ TEST(an_attempt_to_connect_that_was_given_up_does_no_harm) {
   ranks.close();
 }
 
-TEST(garbage_harms_only_its_own_stream) {
+TEST_BOTH(garbage_harms_only_its_own_stream) {
   using p2p::FrameKind;
   using p2p::make_frame;
   auto wrong = make_frame(FrameKind::eager, 0, 1, 0);
@@ -616,7 +640,7 @@ TEST(garbage_harms_only_its_own_stream) {
       make_frame(FrameKind::data, 0, p2p::kChunkBytes + 1, 0),
   };
   for (const auto& frame : frames) {
-    Ranks ranks(3);
+    Ranks ranks(3, apart);
     Buffer got(8);
     const auto from_one = receive(ranks[0], got, 1, 1);
     const auto from_two = receive(ranks[0], got, 2, 1);
@@ -631,10 +655,10 @@ TEST(garbage_harms_only_its_own_stream) {
   }
 }
 
-TEST(too_much_data_for_an_announced_message) {
+TEST_BOTH(too_much_data_for_an_announced_message) {
   using p2p::FrameKind;
   using p2p::make_frame;
-  Ranks ranks(2);
+  Ranks ranks(2, apart);
   Buffer got(100'000, 1);
   const auto came = receive(ranks[0], got, 1, 1);
   const Fd stream = ranks.network.dial(1, 0);
@@ -644,8 +668,8 @@ TEST(too_much_data_for_an_announced_message) {
   CHECK_THROWS(PeerError, "data that was not asked for", came->wait(soon()));
 }
 
-TEST(wrong_arguments) {
-  Ranks ranks(2);
+TEST_BOTH(wrong_arguments) {
+  Ranks ranks(2, apart);
   char byte = 0;
   CHECK_THROWS(UsageError, "no rank 2", ranks[0].send(&byte, 1, 2, 0, 1s));
   CHECK_THROWS(UsageError, "no rank -1", ranks[0].send(&byte, 1, Mailbox::kAnySource, 0, 1s));
@@ -654,8 +678,8 @@ TEST(wrong_arguments) {
   CHECK_THROWS(UsageError, "too long", ranks[0].send(&byte, size_t(-1), 1, 0, 1s));
 }
 
-TEST(close_sends_what_is_left_and_says_goodbye) {
-  Ranks ranks(3);
+TEST_BOTH(close_sends_what_is_left_and_says_goodbye) {
+  Ranks ranks(3, apart);
   const Buffer data = filled(kEager, 1), large = filled(kLarge, 2);
   Buffer got(kEager), got_large(kLarge);
   for (int i = 0; i < 100; ++i) send(ranks[0], data, 1, 1);
@@ -681,8 +705,8 @@ TEST(close_sends_what_is_left_and_says_goodbye) {
   ranks[1].close(10s);
 }
 
-TEST(the_receiver_leaves) {
-  Ranks ranks(2);
+TEST_BOTH(the_receiver_leaves) {
+  Ranks ranks(2, apart);
   Buffer large(kLarge), got(8);
   send(ranks[0], got, 1, 1);
   receive(ranks[1], got, 0, 1)->wait(soon());
@@ -694,8 +718,8 @@ TEST(the_receiver_leaves) {
   CHECK_THROWS(PeerError, "rank 1 has left the group", came->wait(soon()));
 }
 
-TEST(close_with_nobody_receiving_ends_in_time) {
-  Ranks ranks(2);
+TEST_BOTH(close_with_nobody_receiving_ends_in_time) {
+  Ranks ranks(2, apart);
   Buffer large(kLarge);
   const auto sent = send(ranks[0], large, 1, 2);
   const auto start = Clock::now();
@@ -706,8 +730,8 @@ TEST(close_with_nobody_receiving_ends_in_time) {
   ranks[0].close(1s);
 }
 
-TEST(close_while_the_peer_does_not_answer) {
-  Ranks ranks(2);
+TEST_BOTH(close_while_the_peer_does_not_answer) {
+  Ranks ranks(2, apart);
   ranks.network.hold(1, true);
   send(ranks[0], Buffer(8), 1, 2);
   const auto start = Clock::now();
@@ -715,8 +739,8 @@ TEST(close_while_the_peer_does_not_answer) {
   CHECK(since(start) < 3s);
 }
 
-TEST(abort_wakes_those_who_wait) {
-  Ranks ranks(2);
+TEST_BOTH(abort_wakes_those_who_wait) {
+  Ranks ranks(2, apart);
   std::vector<std::thread> threads;
   for (uint64_t tag = 0; tag < 4; ++tag)
     threads.emplace_back([&, tag] {
@@ -730,8 +754,8 @@ TEST(abort_wakes_those_who_wait) {
   CHECK(since(start) < 1s);
 }
 
-TEST(many_threads_on_one_mailbox) {
-  Ranks ranks(2);
+TEST_BOTH(many_threads_on_one_mailbox) {
+  Ranks ranks(2, apart);
   constexpr int kThreads = 6, kRounds = 150;
   ranks.run([&](int rank, Mailbox& box) {
     std::vector<std::thread> threads;
@@ -758,8 +782,8 @@ TEST(many_threads_on_one_mailbox) {
 }
 
 // The one that waits first drives; when its message has come the others must go on.
-TEST(the_role_of_the_driver_is_handed_on) {
-  Ranks ranks(2);
+TEST_BOTH(the_role_of_the_driver_is_handed_on) {
+  Ranks ranks(2, apart);
   for (int round = 0; round < 20; ++round) {
     std::vector<std::thread> threads;
     for (uint64_t tag = 0; tag < 5; ++tag)
@@ -780,10 +804,10 @@ TEST(the_role_of_the_driver_is_handed_on) {
   ranks.close();
 }
 
-TEST(nothing_is_left_behind) {
+TEST_BOTH(nothing_is_left_behind) {
   const size_t threads = entries("/proc/self/task"), fds = entries("/proc/self/fd");
   for (int round = 0; round < 6; ++round) {
-    Ranks ranks(3);
+    Ranks ranks(3, apart);
     CHECK_EQ(entries("/proc/self/task"), threads);
     Buffer got(kEager + 1);
     ranks.run([&](int rank, Mailbox& box) {

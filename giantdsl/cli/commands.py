@@ -29,11 +29,12 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "data inspect": Command("data_inspect", "show what a token file holds"),
         "hf import": Command("hf_import", "turn a Hugging Face configuration into a spec"),
         "hf export": Command("hf_export", "write a checkpoint as Hugging Face reads it"),
+        "bench": Command("bench", "measure collectives side by side with gloo"),
         "explain": Command("explain", "explain a diagnostic at length"),
         "new": Command("new", "write a starter spec"),
         "doctor": Command("doctor", "say what is installed and what is missing"),
     }
 )
 
-NOT_BUILT = ("plan", "probe", "bench", "lsp")
+NOT_BUILT = ("plan", "probe", "lsp")
 """Commands of later versions: known by name, so that they are not taken for typing mistakes."""

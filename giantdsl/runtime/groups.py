@@ -27,6 +27,14 @@ class Group:
     ranks: tuple[int, ...]
     process_group: dist.ProcessGroup | None
 
+    @property
+    def sums_in_order(self) -> bool:
+        """Does its backend add terms in an order that depends on the ranks alone?
+
+        Then a tensor gets the same bits alone and within any bucket.
+        """
+        return self.process_group is not None and "giant" in self.process_group.name()
+
 
 @dataclass(slots=True)
 class Groups:

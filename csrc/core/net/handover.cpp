@@ -9,67 +9,82 @@
 #include <string>
 
 #include "base/error.h"
+#include "net/socket.h"
 
 namespace giant {
 namespace {
 
 constexpr size_t kMost = 200;  // the kernel takes 253 a message
+constexpr char kByte = 1;      // descriptors travel with at least one
 
-union Control {
-  char bytes[CMSG_SPACE(kMost * sizeof(int))];
-  cmsghdr alignment;
+/// A message of one byte, with room for descriptors.
+struct Parcel {
+  char byte = kByte;
+  iovec part{&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(kMost * sizeof(int))]{};
+  msghdr message{};
+
+  explicit Parcel(size_t count) {
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+  }
+  Parcel(const Parcel&) = delete;
 };
 
-void wait_for(int stream, short events, Deadline deadline) {
-  pollfd entry{stream, events, 0};
-  if (poll(&entry, 1, deadline.poll_ms(milliseconds(1000))) == 0 && deadline.expired())
-    throw TimeoutError("a rank of this host did not answer in time");
+void wait_or_throw(int stream, short events, Deadline deadline) {
+  if (!wait_for(stream, events, deadline))
+    throw TimeoutError("a rank of this host did not take or hand over descriptors in time");
 }
 
 void send_some(int stream, const int* fds, size_t count, Deadline deadline) {
-  char byte = 1;
-  iovec part{&byte, 1};
-  Control control{};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.bytes;
-  message.msg_controllen = CMSG_SPACE(count * sizeof(int));
-  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  Parcel parcel(count);
+  cmsghdr* const header = CMSG_FIRSTHDR(&parcel.message);
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(count * sizeof(int));
   std::memcpy(CMSG_DATA(header), fds, count * sizeof(int));
-  while (sendmsg(stream, &message, MSG_NOSIGNAL) < 0) {
-    if (errno != EAGAIN && errno != EINTR)
-      throw PeerError(std::string("a rank of this host hung up: ") + std::strerror(errno));
-    if (errno == EAGAIN) wait_for(stream, POLLOUT, deadline);
+  while (sendmsg(stream, &parcel.message, MSG_NOSIGNAL) < 0) {
+    if (errno == EAGAIN)
+      wait_or_throw(stream, POLLOUT, deadline);
+    else if (errno == EPIPE || errno == ECONNRESET)
+      throw PeerError("a rank of this host hung up");
+    else if (errno != EINTR)
+      throw PeerError(std::string("cannot hand over descriptors: ") + std::strerror(errno));
   }
 }
 
-void receive_some(int stream, std::vector<Fd>& found, Deadline deadline) {
-  char byte = 0;
-  iovec part{&byte, 1};
-  Control control{};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.bytes;
-  message.msg_controllen = sizeof control.bytes;
-  const ssize_t got = recvmsg(stream, &message, MSG_CMSG_CLOEXEC);
-  if (got < 0 && errno == EINTR) return;
-  if (got < 0 && errno == EAGAIN) return wait_for(stream, POLLIN, deadline);
-  if (got <= 0) throw PeerError("a rank of this host hung up");
-  for (cmsghdr* each = CMSG_FIRSTHDR(&message); each != nullptr;
-       each = CMSG_NXTHDR(&message, each)) {
-    if (each->cmsg_level != SOL_SOCKET || each->cmsg_type != SCM_RIGHTS) continue;
-    const size_t count = (each->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(each) + i * sizeof(int), sizeof fd);
-      found.emplace_back(fd);
-    }
+/// Owns them at once, whatever is wrong with the rest.
+size_t keep(const cmsghdr& header, std::vector<Fd>& found) {
+  if (header.cmsg_level != SOL_SOCKET || header.cmsg_type != SCM_RIGHTS) return 0;
+  const size_t count = (header.cmsg_len - CMSG_LEN(0)) / sizeof(int);
+  for (size_t i = 0; i < count; ++i) {
+    int fd = -1;
+    std::memcpy(&fd, CMSG_DATA(&header) + i * sizeof(int), sizeof fd);
+    found.emplace_back(fd);
   }
+  return count;
+}
+
+void receive_some(int stream, std::vector<Fd>& found, Deadline deadline) {
+  Parcel parcel(kMost);
+  ssize_t got = -1;
+  while ((got = recvmsg(stream, &parcel.message, MSG_CMSG_CLOEXEC)) < 0) {
+    if (errno == EAGAIN)
+      wait_or_throw(stream, POLLIN, deadline);
+    else if (errno != EINTR)
+      throw PeerError(std::string("a rank of this host hung up: ") + std::strerror(errno));
+  }
+  if (got == 0) throw PeerError("a rank of this host hung up");
+  size_t count = 0;
+  for (cmsghdr* each = CMSG_FIRSTHDR(&parcel.message); each != nullptr;
+       each = CMSG_NXTHDR(&parcel.message, each))
+    count += keep(*each, found);
+  if ((parcel.message.msg_flags & MSG_CTRUNC) != 0)
+    throw PeerError("descriptors were lost on the way: this process may have too many (ulimit -n)");
+  if (count == 0 || parcel.byte != kByte)
+    throw PeerError("a rank of this host sent something else than descriptors");
 }
 
 }  // namespace

@@ -11,7 +11,8 @@
 namespace giant {
 
 std::string host_identity() {
-  if (const char* const given = std::getenv("GIANT_HOST_ID")) return given;
+  const char* const given = std::getenv("GIANT_HOST_ID");
+  if (given != nullptr && *given != '\0') return given;
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string boot;
   std::array<char, 128> space;

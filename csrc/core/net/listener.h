@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/fd.h"
@@ -9,38 +9,63 @@
 
 namespace giant {
 
-/// Takes connections and lets those through that prove themselves. Strangers are dropped: who says nothing
-/// in kPatience, says what is no hello, or has no proof; the oldest where there are too many.
+/// Takes connections and lets those through that prove themselves. Strangers are dropped: who has
+/// not proven itself in `patience`, who says what is no hello or has no proof, the oldest where
+/// there are too many.
 class Listener {
  public:
   static constexpr milliseconds kPatience{10000};
-  static constexpr size_t kMostStrangers = 256;
+  static constexpr size_t kMostStrangers = 64;  // and one for each rank
 
-  Listener(Fd listener, bool is_tcp, const Secret& secret, int own, int size);
+  Listener(const Secret& secret, int own, int size, milliseconds patience = kPatience);
 
-  void add_pollable(std::vector<int>& list) const;
-  /// Never blocks.
+  /// Takes connections of this socket, which listens, from now on.
+  void add(Fd socket, bool is_tcp);
+
+  /// Readable when `accept` has something to do, be it to drop strangers; always the same one.
+  int pollable() const { return events_.get(); }
+
+  /// Never blocks. Throws PeerError where the process has had no descriptors left for `patience`.
   void accept(std::vector<Accepted>& found);
 
+  size_t num_strangers() const { return strangers_.size(); }
+
  private:
+  struct Socket {
+    Fd fd;
+    bool is_tcp;
+  };
   struct Stranger {
     Fd stream;
     Deadline until;
-    Hello hello;
-    Answer answer;
-    Digest proof;
-    size_t got = 0;  // of hello and proof together
+    Handshake handshake;
   };
-  enum class State { open, proven, dropped };
+  enum class Progress { waits, proven, dropped };
 
-  void take_new();
-  State advance(Stranger& stranger) const;
+  void watch(int fd);
+  /// Before it is closed: epoll goes on watching where a forked child has a copy.
+  void unwatch(int fd);
+  void handle(int fd, std::vector<Accepted>& found);
+  void take_new(const Socket& socket, std::vector<Accepted>& found);
+  void admit(Fd stream, bool is_tcp, std::vector<Accepted>& found);
+  /// True where the stranger's story is over: it has been let through or dropped.
+  bool settle(Stranger& stranger, std::vector<Accepted>& found);
+  Progress advance(Stranger& stranger) const;
+  void drop_expired(std::vector<Accepted>& found);
+  void drop_oldest();
+  void starve(int error);
+  void feed();
+  void set_timer();
 
-  Fd listener_;
-  bool is_tcp_;
   Secret secret_;
   int own_, size_;
-  std::vector<Stranger> strangers_;
+  milliseconds patience_;
+  Fd events_, timer_;
+  std::vector<Socket> sockets_;
+  std::vector<Stranger> strangers_;  // oldest first
+  // While the process has no descriptors left:
+  std::optional<Deadline> pause_;    // do not try before
+  std::optional<Deadline> give_up_;  // since the first try that failed
 };
 
 }  // namespace giant

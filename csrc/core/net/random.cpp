@@ -16,7 +16,8 @@ void fill_random(void* bytes, size_t count) {
   while (count > 0) {
     const ssize_t got = getrandom(at, count, 0);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw PeerError(std::string("the system gives no random bytes: ") + strerror(errno));
+    if (got < 0)
+      throw PeerError(std::string("the system gives no random bytes: ") + std::strerror(errno));
     at += got;
     count -= got;
   }

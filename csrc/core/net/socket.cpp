@@ -6,21 +6,21 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
-#include <thread>
 
 #include "base/error.h"
 
 namespace giant {
 namespace {
 
-constexpr int kBacklog = 512;
-constexpr auto kPause = milliseconds(20);
-/// Data that is not acknowledged for so long: the peer or the way to it is gone. Longer than routes
-/// take to settle, shorter than people wait.
-constexpr int kUnacknowledgedMs = 30000;
+bool set(int stream, int level, int option, int value) {
+  return setsockopt(stream, level, option, &value, sizeof value) == 0;
+}
+
+}  // namespace
 
 Fd new_socket(int family) {
   Fd made(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -28,43 +28,20 @@ Fd new_socket(int family) {
   return made;
 }
 
-void wait_for(int stream, short events, Deadline deadline) {
-  pollfd entry{stream, events, 0};
-  if (poll(&entry, 1, deadline.poll_ms(milliseconds(1000))) == 0 && deadline.expired())
-    throw TimeoutError("the peer did not answer in time");
-}
-
-/// The error of a connection attempt: 0 where it stands, EINPROGRESS where time is up.
-int attempt(const Fd& stream, const Address& address, Deadline deadline) {
-  if (connect(stream.get(), address.get(), address.length) == 0) return 0;
-  // A full backlog of a Unix socket is EAGAIN.
-  if (errno != EINPROGRESS) return errno;
-  pollfd entry{stream.get(), POLLOUT, 0};
-  while (poll(&entry, 1, deadline.poll_ms(milliseconds(1000))) == 0) {
-    if (deadline.expired()) return EINPROGRESS;
-  }
-  int error = 0;
-  socklen_t length = sizeof error;
-  getsockopt(stream.get(), SOL_SOCKET, SO_ERROR, &error, &length);
-  return error;
-}
-
-}  // namespace
-
 Address unix_address(const std::string& name) {
   Address address;
   auto* const un = reinterpret_cast<sockaddr_un*>(&address.storage);
+  if (name.size() >= sizeof un->sun_path) throw UsageError("too long a name of a Unix socket");
   un->sun_family = AF_UNIX;
-  const size_t length = std::min(name.size(), sizeof un->sun_path - 1);
-  std::memcpy(un->sun_path + 1, name.data(), length);
-  address.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
+  std::memcpy(un->sun_path + 1, name.data(), name.size());
+  address.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   return address;
 }
 
 Fd listen_on(const Address& address) {
   Fd listener = new_socket(address.storage.ss_family);
   if (bind(listener.get(), address.get(), address.length) != 0 ||
-      listen(listener.get(), kBacklog) != 0)
+      listen(listener.get(), SOMAXCONN) != 0)
     throw PeerError(std::string("cannot listen: ") + std::strerror(errno));
   return listener;
 }
@@ -72,38 +49,19 @@ Fd listen_on(const Address& address) {
 Address address_of(const Fd& listener) {
   Address address;
   address.length = sizeof address.storage;
-  getsockname(listener.get(), address.get(), &address.length);
+  if (getsockname(listener.get(), address.get(), &address.length) != 0)
+    throw PeerError(std::string("a socket has no address: ") + std::strerror(errno));
   return address;
 }
 
-Fd connect_to(const Address& address, const std::string& whom, Deadline deadline) {
-  const bool is_tcp = address.storage.ss_family != AF_UNIX;
-  while (true) {
-    Fd stream = new_socket(address.storage.ss_family);
-    const int error = attempt(stream, address, deadline);
-    if (error == 0) {
-      set_options(stream.get(), is_tcp);
-      return stream;
-    }
-    if (deadline.expired())
-      throw TimeoutError(whom + " was not reached in time: " + std::strerror(error));
-    const bool may_come = error == ECONNREFUSED || error == EAGAIN || error == ETIMEDOUT ||
-                          error == EHOSTUNREACH || error == ENETUNREACH || error == ECONNRESET;
-    if (!may_come) throw PeerError(whom + " was not reached: " + std::strerror(error));
-    std::this_thread::sleep_for(kPause);
-  }
-}
-
-void set_options(int stream, bool is_tcp) {
-  if (!is_tcp) return;
-  const int on = 1;
-  setsockopt(stream, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  setsockopt(stream, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-  const int idle = 10, between = 5, times = 4;
-  setsockopt(stream, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
-  setsockopt(stream, IPPROTO_TCP, TCP_KEEPINTVL, &between, sizeof between);
-  setsockopt(stream, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
-  setsockopt(stream, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUnacknowledgedMs, sizeof kUnacknowledgedMs);
+// No TCP_USER_TIMEOUT: Linux counts with it also the time in which a live peer does not read, and a
+// rank that saves a checkpoint for a minute would lose its streams. Keepalive tells whoever waits
+// for a dead host within 30 s; who has data under way to one learns it from the kernel's retries.
+bool set_options(int stream, bool is_tcp) {
+  if (!is_tcp) return true;
+  return set(stream, IPPROTO_TCP, TCP_NODELAY, 1) && set(stream, SOL_SOCKET, SO_KEEPALIVE, 1) &&
+         set(stream, IPPROTO_TCP, TCP_KEEPIDLE, 10) && set(stream, IPPROTO_TCP, TCP_KEEPINTVL, 5) &&
+         set(stream, IPPROTO_TCP, TCP_KEEPCNT, 4);
 }
 
 bool is_same_user(int stream) {
@@ -112,33 +70,14 @@ bool is_same_user(int stream) {
   return getsockopt(stream, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
 }
 
-void write_all(int stream, const void* data, size_t bytes, Deadline deadline) {
-  const auto* at = static_cast<const uint8_t*>(data);
-  while (bytes > 0) {
-    const ssize_t done = send(stream, at, bytes, MSG_NOSIGNAL);
-    if (done < 0 && errno == EINTR) continue;
-    if (done < 0 && errno == EAGAIN) {
-      wait_for(stream, POLLOUT, deadline);
-      continue;
-    }
-    if (done < 0) throw PeerError(std::string("the peer hung up: ") + std::strerror(errno));
-    at += done;
-    bytes -= done;
-  }
-}
-
-void read_all(int stream, void* data, size_t bytes, Deadline deadline) {
-  auto* at = static_cast<uint8_t*>(data);
-  while (bytes > 0) {
-    const ssize_t got = recv(stream, at, bytes, 0);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && errno == EAGAIN) {
-      wait_for(stream, POLLIN, deadline);
-      continue;
-    }
-    if (got <= 0) throw PeerError("the peer hung up");
-    at += got;
-    bytes -= got;
+bool wait_for(int stream, short events, Deadline deadline) {
+  pollfd entry{stream, events, 0};
+  while (true) {
+    const int ready = poll(&entry, 1, deadline.poll_ms(milliseconds(1000)));
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR)
+      throw PeerError(std::string("poll: ") + std::strerror(errno));
+    if (deadline.expired()) return false;
   }
 }
 

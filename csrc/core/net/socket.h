@@ -8,27 +8,26 @@
 
 namespace giant {
 
+/// Non-blocking, closed on exec. Throws PeerError.
+Fd new_socket(int family);
+
 /// A Unix socket without a file: abstract, of this network namespace.
 Address unix_address(const std::string& name);
 
-/// Non-blocking, closed on exec. Throws PeerError.
+/// Throws PeerError.
 Fd listen_on(const Address& address);
 
-/// Where a listener of port 0 listens.
+/// Where a listener of port 0 listens. Throws PeerError.
 Address address_of(const Fd& listener);
 
-/// A non-blocking stream. Tries again while nobody listens yet. Throws PeerError, TimeoutError with
-/// `whom` in their text.
-Fd connect_to(const Address& address, const std::string& whom, Deadline deadline);
-
-/// What streams of a group have in common: messages leave at once, dead peers are noticed.
-void set_options(int stream, bool is_tcp);
+/// What streams of a group have in common: messages leave at once, hosts that die are noticed.
+/// False where the system refuses, as for a stream that is broken.
+bool set_options(int stream, bool is_tcp);
 
 /// Does the process at the other end of a Unix stream belong to this user?
 bool is_same_user(int stream);
 
-// Whole messages over non-blocking streams. Throw PeerError, TimeoutError.
-void write_all(int stream, const void* data, size_t bytes, Deadline deadline);
-void read_all(int stream, void* data, size_t bytes, Deadline deadline);
+/// Waits until poll() reports one of `events`, an error or a hang-up; false where time is up first.
+bool wait_for(int stream, short events, Deadline deadline);
 
 }  // namespace giant

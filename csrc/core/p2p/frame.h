@@ -7,8 +7,8 @@
 
 namespace giant::p2p {
 
-/// What a frame is. The sender of messages writes the first five on its stream, the receiver answers
-/// with the others; both say bye.
+/// What a frame is. The sender of messages writes the first five on its stream, the receiver
+/// answers with the others; both say bye.
 enum class FrameKind : uint32_t {
   eager = 1,     // a whole message of `length` bytes follows
   announce,      // a message of `length` bytes is ready

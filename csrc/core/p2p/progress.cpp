@@ -57,7 +57,7 @@ bool Core::drive_until(Lock& lock, Waiter& me, const std::function<bool()>& over
       continue;
     }
     driver_ = &me;
-    if (look(me, round)) {
+    if (look(me, round) || over()) {
       spin_until = Clock::now() + kSpin;
     } else if (Clock::now() < spin_until) {
       lock.unlock();

@@ -24,8 +24,8 @@ class Reader {
 
   Reader(Way way, size_t staging_bytes) : way_(way), staging_bytes_(staging_bytes) {}
 
-  /// Reads what there is, kBudget at most. Never blocks. `stopped`: the handler said so; `ended`: the
-  /// stream did, with last_error() if not by its end.
+  /// Reads what there is, about kBudget at most. Never blocks. `stopped`: the handler said so;
+  /// `ended`: the stream did, with last_error() if it broke.
   Status read(int fd, Handler& handler);
 
   /// The next `bytes` of the stream go to `target`, or nowhere if it is null.

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -348,7 +349,7 @@ void Core::end_in(int peer, End end, const std::string& text) {
   if (partial) fail(partial, peer_failure(*partial, in.why));
 }
 
-// Its process is gone: nobody is there to read what we would send, though no stream of ours says so.
+// Nobody is there either to read what we would send, though no stream of ours says so.
 void Core::lose(int peer, const std::string& text) {
   Outgoing& out = peers_[peer].out;
   end_in(peer, End::gone, text);

@@ -49,7 +49,8 @@ void Transfer::on_done(std::function<void(std::exception_ptr)> function) {
 }
 
 std::string Transfer::describe() const {
-  const std::string size = std::to_string(request.bytes) + (request.bytes == 1 ? " byte" : " bytes");
+  const std::string unit = request.bytes == 1 ? " byte" : " bytes";
+  const std::string size = std::to_string(request.bytes) + unit;
   const std::string rank = request.peer == Mailbox::kAnySource
                                ? std::string("any rank")
                                : "rank " + std::to_string(request.peer);

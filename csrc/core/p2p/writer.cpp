@@ -80,7 +80,7 @@ void Writer::release_chunk() {
   piece->chunk = false;
 }
 
-// Of the pieces without their first `skip` bytes. 0 where the stream is full, negative where broken.
+// Leaves out the first `skip` bytes. 0 where the stream is full, negative where it is broken.
 long Writer::write(int fd, const Piece* const* pieces, size_t count, size_t skip) {
   iovec parts[2 * kPiecesAtOnce];
   size_t used = 0;

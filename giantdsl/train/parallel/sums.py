@@ -1,10 +1,11 @@
 """Sums over a group whose bits depend on the terms only.
 
-A backend's all-reduce adds in an order that depends on where an element lies in the message, so
-with three ranks and more the same gradient gets other bits when it is packed otherwise. Here each
-rank adds one chunk, in the order of ranks, and what is made of the chunks is the caller's
+gloo's and NCCL's all-reduce add in an order that depends on where an element lies in the message,
+so with three ranks and more the same gradient gets other bits when it is packed otherwise. There
+each rank adds one chunk, in the order of ranks, and what is made of the chunks is the caller's
 business: together they are an all-reduce, alone a reduce-scatter. The bytes on the wire are those
-of a ring. Two ranks have only one order, so there the backend's all-reduce serves.
+of a ring. Two ranks have only one order, and `giant` has one for any number: there the backend's
+own all-reduce and reduce-scatter serve.
 """
 
 from __future__ import annotations
@@ -17,15 +18,19 @@ from torch import Tensor
 
 from giantdsl.runtime.groups import Group
 
-# torch 2.13 gave it a new name and deprecated the old one.
+# torch 2.13 gave them new names and deprecated the old ones.
 _all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_reduce_scatter_single = (
+    getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+)
 
 
 @dataclass(slots=True)
 class PendingSum:
     """A sum under way. Each rank of the group makes the same calls in the same order.
 
-    `flat` has an equal chunk for each rank. After `chunk()` this rank's chunk is known, after
+    `flat` has an equal chunk for each rank. `received` holds the terms of this rank's chunk, one
+    after the other, or their sum, which the backend made. After `chunk()` this rank's chunk is known, after
     `gather()` and `wait()` all of `flat` is summed, in place.
     """
 
@@ -41,7 +46,10 @@ class PendingSum:
         self.wait()
         if self.received is not None:
             mine = mine if into is None else into
-            _add_in_order(self.received.view(self.group.size, size), mine)
+            if self.received.numel() == size:
+                mine.copy_(self.received)
+            else:
+                _add_in_order(self.received.view(self.group.size, size), mine)
             self.received = None
             return mine
         return mine if into is None else into.copy_(mine)
@@ -66,7 +74,11 @@ def start_sum(flat: Tensor, group: Group, *, scatter: bool = False) -> PendingSu
     assert flat.numel() % group.size == 0, f"{flat.numel()} elements for {group.size} ranks"
     if group.process_group is None or flat.numel() == 0:
         return PendingSum(flat, group, None, None)
-    if group.size == 2 and not scatter:
+    if group.sums_in_order and scatter:
+        mine = torch.empty_like(flat[: flat.numel() // group.size])
+        work = _reduce_scatter_single(mine, flat, group=group.process_group, async_op=True)
+        return PendingSum(flat, group, mine, work)
+    if group.sums_in_order or (group.size == 2 and not scatter):
         work = dist.all_reduce(flat, group=group.process_group, async_op=True)
         return PendingSum(flat, group, None, work)
     received = torch.empty_like(flat)
