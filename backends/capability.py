@@ -13,7 +13,7 @@ class Capability:
     name: str
     devices: tuple[str, ...]
     why_not: str | None
-    compiler: str | None = None
+    compiler: Path | None = None
     library: Path | None = None
 
     @property

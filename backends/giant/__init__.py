@@ -4,10 +4,11 @@
 entry point. The library is built at first use (`build.py`), from `csrc/`.
 """
 
-from giantdsl.backends.giant.build import build, capability
+from giantdsl.backends.giant.build import BuildError, build
 from giantdsl.backends.giant.load import load
+from giantdsl.backends.giant.probe import capability
 from giantdsl.backends.giant.register import autoload, register
 
-__all__ = ["autoload", "build", "capability", "load", "register"]
+__all__ = ["BuildError", "autoload", "build", "capability", "load", "register"]
 
 autoload()

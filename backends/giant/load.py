@@ -10,7 +10,7 @@ from giantdsl.backends.giant.build import MODULE, build
 
 
 def load() -> ModuleType:
-    """Builds it where that has not been done. Raises GiantError."""
+    """Builds it where that has not been done. Raises BuildError."""
     if MODULE in sys.modules:
         return sys.modules[MODULE]
     # Its symbols are torch's.

@@ -31,10 +31,14 @@ START_S = 120.0
 
 
 class RankPool:
-    """`size` processes. `run(function, …)` calls a top-level function on the first n of them."""
+    """`size` processes. `run(function, …)` calls a top-level function on the first n of them.
 
-    def __init__(self, size: int, threads: int = 1) -> None:
+    Their group is one of `backend`, None: of what GIANTDSL_TEST_BACKEND names, else gloo.
+    """
+
+    def __init__(self, size: int, threads: int = 1, backend: str | None = None) -> None:
         self.size, self._threads = size, threads
+        self.backend = backend or os.environ.get("GIANTDSL_TEST_BACKEND") or "gloo"
         self._folder = tempfile.TemporaryDirectory(prefix="giantdsl-ranks-")
         self._ranks: list[_Rank] = []
         self._calls = 0
@@ -59,7 +63,7 @@ class RankPool:
     ) -> list[Any]:
         """Results of `function(rank, world, *args)` in rank order; `ranks` None means all.
 
-        The ranks have a default group of their own for the call, over gloo. Raises RuntimeFault
+        The ranks have a default group of their own for the call. Raises RuntimeFault
         with the first failing rank's traceback, or naming those that did not answer in time;
         the others are stopped then, and the next call starts them anew.
         """
@@ -68,7 +72,7 @@ class RankPool:
         self._start()
         self._calls += 1
         store = str(Path(self._folder.name) / f"store-{self._calls}")
-        call = pickle.dumps((world, store, timeout_s, function, args))
+        call = pickle.dumps((world, store, timeout_s, self.backend, function, args))
         for rank in self._ranks[:world]:
             rank.pipe.send_bytes(call)
         return self._collect(world, time.monotonic() + timeout_s)
@@ -173,10 +177,12 @@ def _perform(rank: int, request: bytes) -> tuple[bool, Any]:
     import torch.distributed as dist
 
     try:
-        world, store, timeout_s, function, args = pickle.loads(request)
+        world, store, timeout_s, backend, function, args = pickle.loads(request)
+        if backend == "giant":
+            import giantdsl.backends.giant  # noqa: F401  # registers it
         limit = timedelta(seconds=timeout_s)
         dist.init_process_group(
-            "gloo", init_method=f"file://{store}", rank=rank, world_size=world, timeout=limit
+            backend, init_method=f"file://{store}", rank=rank, world_size=world, timeout=limit
         )
         result = function(rank, world, *args)
         # A rank that is done must not hang up on others that are still connecting their groups.
