@@ -71,13 +71,12 @@ def launch(
 ) -> Outcome:
     """Train `job` on the ranks of its plan; `run_here` does it on one process.
 
-    Raises SettingsError for flags, a backend or a launcher that do not fit the plan.
+    Raises SettingsError for flags, a backend or a launcher that do not fit the plan, BuildError
+    where a backend has to be built and cannot be.
     """
     rank = detect()
     parallel = parallel_settings(compiled)
     needed = num_ranks(parallel)
-    if parallel.compress is not None:
-        raise SettingsError("`parallel.compress` is not built yet; leave it out")
     if rank is None and parallel.nodes not in (None, choice.nnodes):
         raise SettingsError(
             f"`parallel.nodes = {parallel.nodes}`: start giantdsl on each host with"
@@ -96,8 +95,12 @@ def launch(
     from giantdsl.train.ranks import RankJob
 
     plan = make_parallel_plan(compiled)
-    argument = RankJob(replace(job, console=None), plan, no_color)
     options = _options(choice, plan)
+    if parallel.compress is not None and options.backend != "giant":
+        raise SettingsError(
+            f"`parallel.compress` needs the backend `giant`, and this run is on {options.backend}"
+        )
+    argument = RankJob(replace(job, console=None), plan, no_color, parallel.compress)
     if rank is not None:
         return run_as_rank(rank, _RUN_RANK, lambda: argument, options)
     hosts, here = _hosts(choice, needed)
@@ -139,7 +142,10 @@ def _backend(name: str) -> str:
     if name not in BACKENDS:
         raise SettingsError(f"`--backend {name}` is not one of {', '.join(BACKENDS)}")
     if name == "giant":
-        raise SettingsError("the backend `giant` is not built yet; `--backend gloo` runs on CPUs")
+        from giantdsl.backends.giant import build
+
+        # Once, before ranks start: they would all wait for it, and one error is enough.
+        build()
     if name != "auto":
         return name
     import torch

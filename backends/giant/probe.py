@@ -15,6 +15,4 @@ def capability() -> Capability:
     except BuildError as error:
         return Capability(name=name, devices=devices, why_not=str(error), compiler=compiler)
     library = wanted.library if wanted.library.is_file() else None
-    return Capability(
-        name=name, devices=devices, why_not=None, compiler=compiler, library=library
-    )
+    return Capability(name=name, devices=devices, why_not=None, compiler=compiler, library=library)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch.distributed as dist
 
@@ -58,21 +58,29 @@ class Groups:
         combined: Iterable[tuple[str, ...]] = (),
         *,
         timeout_s: float = 600.0,
+        gradient_options: Any = None,
     ) -> Groups:
-        """Raises what torch.distributed raises where ranks do not agree."""
+        """Raises what torch.distributed raises where ranks do not agree.
+
+        `gradient_options`: the backend's options for the groups that sum gradients, over dp or over
+        several axes; activations never go through these.
+        """
         from datetime import timedelta
 
         made = cls(mesh, rank, frozenset(made_key(mesh, axes) for axes in combined))
         wanted = [*((axis,) for axis in mesh.axes), *sorted(made.combined)]
-        created: dict[tuple[int, ...], dist.ProcessGroup] = {}
+        created: dict[tuple[tuple[int, ...], bool], dist.ProcessGroup] = {}
         for axes in dict.fromkeys(wanted):
+            is_special = gradient_options is not None and (axes == ("dp",) or len(axes) > 1)
             for ranks in mesh.groups(*axes) if axes else ():
                 group = None
                 if len(ranks) > 1:
-                    group = created.get(ranks) or dist.new_group(
-                        list(ranks), timeout=timedelta(seconds=timeout_s)
+                    group = created.get((ranks, is_special)) or dist.new_group(
+                        list(ranks),
+                        timeout=timedelta(seconds=timeout_s),
+                        pg_options=gradient_options if is_special else None,
                     )
-                    created[ranks] = group
+                    created[(ranks, is_special)] = group
                 if rank in ranks:
                     made._made[axes] = Group(
                         "_".join(axes), len(ranks), ranks.index(rank), ranks, group

@@ -57,11 +57,12 @@ class Ranks:
 
 @dataclass(frozen=True, slots=True)
 class RankJob:
-    """What every rank gets."""
+    """What every rank gets. `compress` is how gradients go between hosts: None, bf16 or int8."""
 
     job: TrainJob
     plan: ParallelPlan
     no_color: bool = False
+    compress: str | None = None
 
 
 def run_rank(context: RankContext, argument: RankJob) -> RunResult:
@@ -72,7 +73,21 @@ def run_rank(context: RankContext, argument: RankJob) -> RunResult:
 
     plan = argument.plan
     rank = context.rank
-    groups = Groups.make(mesh_of(plan), rank.rank, group_sets(plan))
+    groups = Groups.make(
+        mesh_of(plan),
+        rank.rank,
+        group_sets(plan),
+        gradient_options=_gradient_options(argument.compress),
+    )
     ranks = Ranks(plan, groups, rank.local_rank, context.progress)
     console = Console(stderr=True, no_color=argument.no_color)
     return run(replace(argument.job, console=console), ranks)
+
+
+def _gradient_options(compress: str | None) -> Any:
+    """Options of the groups that sum gradients; None: those of all groups."""
+    if compress is None:
+        return None
+    from giantdsl.backends.giant import load
+
+    return load().Options(compression=compress)

@@ -64,6 +64,10 @@ def join_group(rank: Rank, store: Store, options: LaunchOptions) -> None:
     check_same_in_store(store, rank.rank, rank.world, values, timeout_s=options.start_s)
     if options.check_collectives:
         dist.set_debug_level(dist.DebugLevel.DETAIL)  # type: ignore[attr-defined]
+    if options.backend == "giant":
+        from giantdsl.backends.giant import register
+
+        register()
     if options.backend == "nccl":
         if not torch.cuda.is_available():
             raise SettingsError("`--backend nccl` needs CUDA devices; torch sees none here")

@@ -241,7 +241,9 @@ def _describe(shape: tuple[int, ...], dtype: torch.dtype) -> str:
 def _device(place: Place) -> torch.device:
     """Where the job's group can send from."""
     backend = dist.get_backend(place.job.process_group)
-    accelerator = torch.accelerator.current_accelerator() if backend != "gloo" else None
+    accelerator = (
+        torch.accelerator.current_accelerator() if backend not in ("gloo", "giant") else None
+    )
     return accelerator or torch.device("cpu")
 
 
