@@ -86,6 +86,11 @@ class RankPool:
         if self._ranks and all(rank.process.poll() is None for rank in self._ranks):
             return
         self._stop()
+        if self.backend == "giant":
+            from giantdsl.backends.giant import build
+
+            # Not within the time that a call has.
+            build()
         self._ranks = [_Rank.start(i, self._threads) for i in range(self.size)]
         deadline = time.monotonic() + START_S
         for rank in self._ranks:

@@ -58,7 +58,9 @@ void Progress::run(uint64_t call, size_t count, const std::function<Task(size_t)
     if (arena_.has_failed()) arena_.throw_fault();
     if (wait.spins > kPauses && deadline.expired()) {
       // Whoever shares a host with the late rank knows its name: let them speak first.
-      if (has_grace || !missing_here(call).empty()) throw TimeoutError(late(call));
+      const bool knows = !missing_here(call).empty() ||
+                         (wire_.awaited().empty() && !behind_here().empty());
+      if (has_grace || knows) throw TimeoutError(late(call));
       has_grace = true;
       deadline = Deadline::after(kGrace);
     }
@@ -91,6 +93,7 @@ void Progress::idle(uint64_t call, Wait& wait, std::vector<Task>& active) {
 }
 
 void Progress::sleep(std::vector<Task>& active) {
+  if (wire_.any()) arena_.set_waiting_for_wire(!wire_.awaited().empty());
   std::vector<pollfd> list;
   wire_.add_pollable(list);
   const auto ready = [&] { return any_ready(active); };
@@ -124,11 +127,27 @@ std::vector<int> Progress::missing_here(uint64_t call) const {
   return missing;
 }
 
+std::vector<int> Progress::behind_here() const {
+  std::vector<uint64_t> steps;
+  for (int peer = 0; peer < arena_.local_size(); ++peer) steps.push_back(arena_.steps(peer));
+  const auto [least, most] = std::minmax_element(steps.begin(), steps.end());
+  std::vector<int> behind;
+  for (size_t peer = 0; peer < steps.size(); ++peer) {
+    const bool is_least = *least < *most && steps[peer] == *least;
+    const int index = static_cast<int>(peer);
+    if (is_least && index != arena_.local() && !arena_.waits_for_wire(index))
+      behind.push_back(ranks_[peer]);
+  }
+  return behind;
+}
+
 std::string Progress::late(uint64_t call) const {
   const std::vector<int> missing = missing_here(call);
   if (!missing.empty()) return listed(missing) + " did not arrive in time";
   const std::vector<int> silent = wire_.awaited();
   if (!silent.empty()) return listed(silent) + " sent nothing in time";
+  const std::vector<int> slow = behind_here();
+  if (!slow.empty()) return listed(slow) + " arrived, but did not do its part in time";
   return "all ranks arrived, but it was not done in time";
 }
 

@@ -50,7 +50,7 @@ class Member : public Group {
         lives_(std::move(links.lives)),
         arena_(std::move(links.region), local_, topology_.local_size(topology_.host_of(rank_)),
                std::move(links.bells)),
-        wire_(std::move(links.rails), ranks_on_rail(topology_, rank_)),
+        wire_(std::move(links.rails), ranks_on_rail(topology_, rank_), rank_),
         team_(topology_, rank_, arena_, wire_),
         progress_(arena_, wire_, polled(lives_, local_),
                   topology_.ranks_of(topology_.host_of(rank_))),

@@ -24,6 +24,7 @@ struct alignas(128) Arena::State {
   std::array<std::array<std::atomic<uint64_t>, kWindow>, 3> flags;
   CallHead heads[kHeads];
   std::atomic<uint32_t> left;
+  std::atomic<uint32_t> waits_for_wire;
   // Others write here: a line of its own.
   alignas(128) std::atomic<uint32_t> sleeping;
   std::atomic<uint32_t> bell;
@@ -50,6 +51,14 @@ Arena::Shared& Arena::shared() const { return *reinterpret_cast<Shared*>(region_
 
 Arena::State& Arena::state(int peer) const {
   return reinterpret_cast<State*>(region_.data() + whole_pages(sizeof(Shared)))[peer];
+}
+
+uint64_t Arena::steps(int peer) const {
+  uint64_t sum = 0;
+  for (const auto& places : state(peer).flags) {
+    for (const auto& place : places) sum += place.load();
+  }
+  return sum;
 }
 
 uint8_t* Arena::in(int peer, uint64_t chunk) const {
@@ -79,6 +88,10 @@ bool Arena::has(int peer, Flag flag, uint64_t chunk) const {
   const auto& word = state(peer).flags[static_cast<size_t>(flag)][chunk % kWindow];
   return word.load() >= chunk + 1;
 }
+
+void Arena::set_waiting_for_wire(bool waits) { state(local_).waits_for_wire.store(waits); }
+
+bool Arena::waits_for_wire(int peer) const { return state(peer).waits_for_wire.load() != 0; }
 
 void Arena::leave() {
   state(local_).left.store(1);

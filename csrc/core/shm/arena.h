@@ -44,6 +44,11 @@ class Arena {
   CallHead head(int peer, uint64_t call) const;
   void publish(Flag flag, uint64_t chunk);
   bool has(int peer, Flag flag, uint64_t chunk) const;
+  /// Grows with every flag a rank sets: who stands still has the least.
+  uint64_t steps(int peer) const;
+  /// Says that this rank waits for another host: it is not to blame for standing still.
+  void set_waiting_for_wire(bool waits);
+  bool waits_for_wire(int peer) const;
   uint8_t* in(int peer, uint64_t chunk) const;
   uint8_t* out(int peer, uint64_t chunk) const;
 

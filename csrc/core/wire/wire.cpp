@@ -29,7 +29,8 @@ std::string name_of(int rank) { return "rank " + std::to_string(rank); }
 
 }  // namespace
 
-Wire::Wire(std::vector<Fd> streams, std::vector<int> ranks) : peers_(streams.size()) {
+Wire::Wire(std::vector<Fd> streams, std::vector<int> ranks, int own)
+    : peers_(streams.size()), own_(own) {
   for (size_t host = 0; host < streams.size(); ++host) {
     peers_[host].stream = std::move(streams[host]);
     peers_[host].rank = ranks[host];
@@ -219,7 +220,7 @@ void Wire::check(const Peer& peer) const {
     throw PeerError(name_of(peer.rank) + " sent what is no frame of this protocol");
   if (frame.kind == Frame::kData && frame.call == call_ && frame.head != head_)
     throw UsageError("the ranks' calls do not match: " + name_of(peer.rank) + " called " +
-                     describe(frame.head) + ", here it is " + describe(head_));
+                     describe(frame.head) + ", " + name_of(own_) + " " + describe(head_));
 }
 
 bool Wire::find_target(Peer& peer) {

@@ -32,8 +32,9 @@ struct Piece {
 /// sent only while the peer's window of chunks is open for it, or soon will be.
 class Wire {
  public:
-  /// `streams` by host, none to the own one; `ranks` names the rank at the other end of each.
-  Wire(std::vector<Fd> streams, std::vector<int> ranks);
+  /// `streams` by host, none to the own one; `ranks` names the rank at the other end of each, `own`
+  /// this one.
+  Wire(std::vector<Fd> streams, std::vector<int> ranks, int own);
   ~Wire();
 
   bool any() const { return any_; }
@@ -110,6 +111,7 @@ class Wire {
   size_t receive(Peer& peer, void* data, size_t bytes);
 
   std::vector<Peer> peers_;
+  int own_;
   bool any_ = false;
   uint64_t call_ = 0;
   CallHead head_;
