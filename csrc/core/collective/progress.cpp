@@ -13,7 +13,8 @@ namespace {
 constexpr int kPauses = 32;
 constexpr auto kYielding = std::chrono::microseconds(60);
 constexpr auto kMostSleep = milliseconds(50);
-constexpr auto kGrace = milliseconds(500);
+constexpr auto kStill = milliseconds(500);
+constexpr auto kGrace = milliseconds(1000);
 
 void pause() {
 #if defined(__x86_64__)
@@ -50,6 +51,7 @@ void Progress::run(uint64_t call, size_t count, const std::function<Task(size_t)
     moved |= advance(active);
     if (wire_.any()) moved |= wire_.pump();
     if (moved) {
+      arena_.beat();
       is_waiting = false;
       continue;
     }
@@ -57,15 +59,15 @@ void Progress::run(uint64_t call, size_t count, const std::function<Task(size_t)
     is_waiting = true;
     if (arena_.has_failed()) arena_.throw_fault();
     if (wait.spins > kPauses && deadline.expired()) {
-      // Whoever shares a host with the late rank knows its name: let them speak first.
-      const bool knows = !missing_here(call).empty() ||
-                         (wire_.awaited().empty() && !behind_here().empty());
+      // Who shares a host with the late rank knows its name: others let them speak first.
+      const bool knows = !missing_here(call).empty() || !still_here().empty();
       if (has_grace || knows) throw TimeoutError(late(call));
       has_grace = true;
       deadline = Deadline::after(kGrace);
     }
     idle(call, wait, active);
   }
+  arena_.rest();
 }
 
 bool Progress::advance(std::vector<Task>& active) {
@@ -86,6 +88,7 @@ void Progress::idle(uint64_t call, Wait& wait, std::vector<Task>& active) {
   if (before - wait.since < kYielding) {
     sched_yield();
   } else {
+    arena_.beat();
     sleep(active);
     look_for_dead(call, wait);
   }
@@ -93,7 +96,10 @@ void Progress::idle(uint64_t call, Wait& wait, std::vector<Task>& active) {
 }
 
 void Progress::sleep(std::vector<Task>& active) {
-  if (wire_.any()) arena_.set_waiting_for_wire(!wire_.awaited().empty());
+  if (wire_.any()) {
+    const std::vector<int> awaited = wire_.awaited();
+    arena_.set_awaited(awaited.empty() ? -1 : awaited.front());
+  }
   std::vector<pollfd> list;
   wire_.add_pollable(list);
   const auto ready = [&] { return any_ready(active); };
@@ -127,27 +133,32 @@ std::vector<int> Progress::missing_here(uint64_t call) const {
   return missing;
 }
 
-std::vector<int> Progress::behind_here() const {
-  std::vector<uint64_t> steps;
-  for (int peer = 0; peer < arena_.local_size(); ++peer) steps.push_back(arena_.steps(peer));
-  const auto [least, most] = std::minmax_element(steps.begin(), steps.end());
-  std::vector<int> behind;
-  for (size_t peer = 0; peer < steps.size(); ++peer) {
-    const bool is_least = *least < *most && steps[peer] == *least;
-    const int index = static_cast<int>(peer);
-    if (is_least && index != arena_.local() && !arena_.waits_for_wire(index))
-      behind.push_back(ranks_[peer]);
+std::vector<int> Progress::still_here() const {
+  std::vector<int> still;
+  for (int peer = 0; peer < arena_.local_size(); ++peer) {
+    if (peer != arena_.local() && arena_.stands_still(peer, kStill)) still.push_back(ranks_[peer]);
   }
-  return behind;
+  return still;
+}
+
+std::vector<int> Progress::awaited_from_here() const {
+  std::vector<int> awaited = wire_.awaited();
+  for (int peer = 0; peer < arena_.local_size(); ++peer) {
+    const int rank = arena_.awaited(peer);
+    if (peer != arena_.local() && rank >= 0) awaited.push_back(rank);
+  }
+  std::sort(awaited.begin(), awaited.end());
+  awaited.erase(std::unique(awaited.begin(), awaited.end()), awaited.end());
+  return awaited;
 }
 
 std::string Progress::late(uint64_t call) const {
   const std::vector<int> missing = missing_here(call);
   if (!missing.empty()) return listed(missing) + " did not arrive in time";
-  const std::vector<int> silent = wire_.awaited();
+  const std::vector<int> still = still_here();
+  if (!still.empty()) return listed(still) + " arrived, but stood still and was not done in time";
+  const std::vector<int> silent = awaited_from_here();
   if (!silent.empty()) return listed(silent) + " sent nothing in time";
-  const std::vector<int> slow = behind_here();
-  if (!slow.empty()) return listed(slow) + " arrived, but did not do its part in time";
   return "all ranks arrived, but it was not done in time";
 }
 

@@ -41,7 +41,8 @@ class Progress {
   void sleep(std::vector<Task>& active);
   void look_for_dead(uint64_t call, Wait& wait);
   std::vector<int> missing_here(uint64_t call) const;
-  std::vector<int> behind_here() const;
+  std::vector<int> still_here() const;
+  std::vector<int> awaited_from_here() const;
   std::string late(uint64_t call) const;
 
   Arena& arena_;

@@ -24,7 +24,8 @@ struct alignas(128) Arena::State {
   std::array<std::array<std::atomic<uint64_t>, kWindow>, 3> flags;
   CallHead heads[kHeads];
   std::atomic<uint32_t> left;
-  std::atomic<uint32_t> waits_for_wire;
+  std::atomic<uint32_t> awaited;  // one more than the rank, since the memory starts as zeros
+  std::atomic<int64_t> beat;      // 0 outside of a call
   // Others write here: a line of its own.
   alignas(128) std::atomic<uint32_t> sleeping;
   std::atomic<uint32_t> bell;
@@ -53,13 +54,21 @@ Arena::State& Arena::state(int peer) const {
   return reinterpret_cast<State*>(region_.data() + whole_pages(sizeof(Shared)))[peer];
 }
 
-uint64_t Arena::steps(int peer) const {
-  uint64_t sum = 0;
-  for (const auto& places : state(peer).flags) {
-    for (const auto& place : places) sum += place.load();
-  }
-  return sum;
+void Arena::beat() { state(local_).beat.store(Clock::now().time_since_epoch().count()); }
+
+void Arena::rest() {
+  state(local_).beat.store(0);
+  state(local_).awaited.store(0);
 }
+
+bool Arena::stands_still(int peer, milliseconds most) const {
+  const int64_t last = state(peer).beat.load();
+  return last != 0 && Clock::now() - Clock::time_point(Clock::duration(last)) > most;
+}
+
+void Arena::set_awaited(int rank) { state(local_).awaited.store(static_cast<uint32_t>(rank + 1)); }
+
+int Arena::awaited(int peer) const { return static_cast<int>(state(peer).awaited.load()) - 1; }
 
 uint8_t* Arena::in(int peer, uint64_t chunk) const {
   const size_t states = whole_pages(sizeof(State) * local_size_);
@@ -88,10 +97,6 @@ bool Arena::has(int peer, Flag flag, uint64_t chunk) const {
   const auto& word = state(peer).flags[static_cast<size_t>(flag)][chunk % kWindow];
   return word.load() >= chunk + 1;
 }
-
-void Arena::set_waiting_for_wire(bool waits) { state(local_).waits_for_wire.store(waits); }
-
-bool Arena::waits_for_wire(int peer) const { return state(peer).waits_for_wire.load() != 0; }
 
 void Arena::leave() {
   state(local_).left.store(1);

@@ -44,11 +44,15 @@ class Arena {
   CallHead head(int peer, uint64_t call) const;
   void publish(Flag flag, uint64_t chunk);
   bool has(int peer, Flag flag, uint64_t chunk) const;
-  /// Grows with every flag a rank sets: who stands still has the least.
-  uint64_t steps(int peer) const;
-  /// Says that this rank waits for another host: it is not to blame for standing still.
-  void set_waiting_for_wire(bool waits);
-  bool waits_for_wire(int peer) const;
+  /// This rank is at work on a call; to be said every few milliseconds until `rest`.
+  void beat();
+  void rest();
+  /// In the midst of a call, a rank has not beaten for `most`: its process does not run.
+  bool stands_still(int peer, milliseconds most) const;
+  /// The rank of another host that this rank waits for, -1 for none: who waits for this rank
+  /// waits for that one.
+  void set_awaited(int rank);
+  int awaited(int peer) const;
   uint8_t* in(int peer, uint64_t chunk) const;
   uint8_t* out(int peer, uint64_t chunk) const;
 
