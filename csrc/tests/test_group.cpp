@@ -318,7 +318,7 @@ TEST(a_rank_that_does_not_come_is_named) {
     });
     for (int rank = 0; rank < late; ++rank) {
       CHECK(errors[rank] != nullptr);
-      const std::string words = "rank " + std::to_string(late);
+      const std::string words = "timeout of 300 ms: rank " + std::to_string(late);
       if (errors[rank]) CHECK_THROWS(TimeoutError, words, std::rethrow_exception(errors[rank]));
     }
   }

@@ -54,12 +54,16 @@ SECONDS = 60.0
 # After a failure the others mostly wait for ever; a moment shows whether they fail too.
 GRACE = 3.0
 SUITE = "torch.testing._internal.distributed.distributed_test"
+# What no backend outside of PyTorch can pass, and why: torch_suite_results.md.
+KNOWN = {
+    "test_ddp_logging_data_cpu": "AssertionError: String comparison failed: 'custom' != 'giant'"
+}
 PICKS_DEVICE_BY_NAME = "test_accumulate_gradients"
 
 
 @dataclass(frozen=True)
 class Result:
-    status: str  # "passed", "failed", "skipped"
+    status: str  # "passed", "failed", "known" (to fail), "skipped"
     reason: str = ""
     details: str = ""  # tracebacks, for people
 
@@ -318,7 +322,10 @@ def run_all(suite: Suite, names: list[str], seconds: float) -> dict[str, Result]
     results = {}
     for name in names:
         begin = time.monotonic()
-        results[name] = suite.run(name, seconds)
+        result = suite.run(name, seconds)
+        if result.status == "failed" and result.line == KNOWN.get(name):
+            result = Result("known", result.reason)
+        results[name] = result
         print(f"{results[name].status:8}{time.monotonic() - begin:6.1f} s  {name}", flush=True)
         if results[name].status == "failed":
             print(f"  {results[name].line}\n{results[name].details}", file=sys.stderr, flush=True)
@@ -351,7 +358,7 @@ def main() -> int:
         rows = {name: [result.status, result.line] for name, result in results.items()}
         arguments.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     statuses = [result.status for result in results.values()]
-    print(", ".join(f"{statuses.count(s)} {s}" for s in ("passed", "failed", "skipped")))
+    print(", ".join(f"{statuses.count(s)} {s}" for s in ("passed", "failed", "known", "skipped")))
     return 1 if "failed" in statuses else 0
 
 

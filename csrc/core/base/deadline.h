@@ -2,16 +2,26 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string>
 
 namespace giant {
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
+/// "1 s", "250 ms".
+inline std::string in_words(milliseconds time) {
+  if (time.count() % 1000 == 0) return std::to_string(time.count() / 1000) + " s";
+  return std::to_string(time.count()) + " ms";
+}
+
 /// A point in time until which something is waited for.
 class Deadline {
  public:
-  static Deadline after(milliseconds time) { return Deadline(Clock::now() + time); }
+  static Deadline after(milliseconds time) { return Deadline(time); }
+
+  /// How long it was when it was set.
+  milliseconds given() const { return given_; }
 
   bool expired() const { return Clock::now() >= at_; }
 
@@ -27,8 +37,9 @@ class Deadline {
   }
 
  private:
-  explicit Deadline(Clock::time_point at) : at_(at) {}
+  explicit Deadline(milliseconds given) : given_(given), at_(Clock::now() + given) {}
 
+  milliseconds given_;
   Clock::time_point at_;
 };
 

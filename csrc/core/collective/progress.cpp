@@ -44,6 +44,7 @@ void Progress::run(uint64_t call, size_t count, const std::function<Task(size_t)
   size_t next = 0;
   Wait wait;
   bool is_waiting = false, has_grace = false;
+  const milliseconds timeout = deadline.given();
   while (next < count || !active.empty()) {
     bool moved = false;
     for (; next < count && active.size() < Arena::kWindow; ++next, moved = true)
@@ -61,7 +62,7 @@ void Progress::run(uint64_t call, size_t count, const std::function<Task(size_t)
     if (wait.spins > kPauses && deadline.expired()) {
       // Who shares a host with the late rank knows its name: others let them speak first.
       const bool knows = !missing_here(call).empty() || !still_here().empty();
-      if (has_grace || knows) throw TimeoutError(late(call));
+      if (has_grace || knows) throw TimeoutError(late(call, timeout));
       has_grace = true;
       deadline = Deadline::after(kGrace);
     }
@@ -152,7 +153,11 @@ std::vector<int> Progress::awaited_from_here() const {
   return awaited;
 }
 
-std::string Progress::late(uint64_t call) const {
+std::string Progress::late(uint64_t call, milliseconds timeout) const {
+  return "no result after the timeout of " + in_words(timeout) + ": " + whose_fault(call);
+}
+
+std::string Progress::whose_fault(uint64_t call) const {
   const std::vector<int> missing = missing_here(call);
   if (!missing.empty()) return listed(missing) + " did not arrive in time";
   const std::vector<int> still = still_here();

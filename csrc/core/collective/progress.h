@@ -43,7 +43,8 @@ class Progress {
   std::vector<int> missing_here(uint64_t call) const;
   std::vector<int> still_here() const;
   std::vector<int> awaited_from_here() const;
-  std::string late(uint64_t call) const;
+  std::string late(uint64_t call, milliseconds timeout) const;
+  std::string whose_fault(uint64_t call) const;
 
   Arena& arena_;
   Wire& wire_;

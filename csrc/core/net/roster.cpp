@@ -28,10 +28,7 @@ std::string rank_text(int rank) { return "rank " + std::to_string(rank); }
   for (size_t i = 0; i < missing.size(); ++i)
     text += (i == 0 ? "" : ", ") + std::to_string(missing[i]);
   if (!asked_all) text += " and perhaps more";
-  const auto ms = timeout.count();
-  throw TimeoutError(text + " did not join within " +
-                     (ms % 1000 == 0 ? std::to_string(ms / 1000) + " s"
-                                     : std::to_string(ms) + " ms"));
+  throw TimeoutError(text + " did not join within " + in_words(timeout));
 }
 
 std::vector<std::string> collect(Store& store, const char* what, const EndpointOptions& options,

@@ -9,14 +9,6 @@
 #include "base/error.h"
 
 namespace giant::p2p {
-namespace {
-
-std::string in_words(milliseconds time) {
-  if (time.count() % 1000 == 0) return std::to_string(time.count() / 1000) + " s";
-  return std::to_string(time.count()) + " ms";
-}
-
-}  // namespace
 
 Core::Core(std::unique_ptr<Endpoint> endpoint, int rank, int size, std::string group)
     : rank_(rank), group_(std::move(group)), endpoint_(std::move(endpoint)), peers_(size) {
