@@ -3,7 +3,7 @@
     python benchmarks/collectives.py                                    # everything: an hour or two
     python benchmarks/collectives.py --shapes 2x2 --links 1gbit --sizes 64k,1m --add   # two minutes
 
-Ranks live for all cells of a shape, and backends take turns round by round, so what disturbs the
+Ranks live for all cells of a link, and backends take turns round by round, so what disturbs the
 machine disturbs all of them. It needs root. `giantdsl/bench/limits.py` defines the limits;
 `--out` is JSON, the table is beside it, and `--add` keeps what other runs left there.
 MPI is not among the backends: its ranks cannot be these processes, so it could not take turns.
@@ -83,6 +83,9 @@ def measure_shape(choice: Choice, shape: Shape, found: Found) -> Iterator[list[R
         runner = Runner(connect)
         try:
             for link in choice.links if shape.hosts > 1 else ["none"]:
+                # A connection keeps the segment size that its device had when it was made: under
+                # another link's, the kernel cuts every packet anew and has no time for more.
+                runner.close()
                 cluster.set_bandwidth(link)
                 rates = None
                 if shape.hosts > 1:

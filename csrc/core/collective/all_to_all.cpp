@@ -53,8 +53,8 @@ Task all_to_all_chunk(Team& team, Choice choice, uint64_t chunk, const Call& cal
     return static_cast<uint8_t*>(call.outputs[from]) + range.begin;
   };
   const auto landing = [&](int from, int to) {
-    if (team.local_size == 1) return output(from);
     const int rail = topology.local_index(from) % choice.rails;
+    if (to == team.rank && rail == team.local) return output(from);
     return team.arena.out(rail, chunk) + places.out(from, to);
   };
   const bool on_rail = team.num_hosts > 1 && team.local < choice.rails;
@@ -109,9 +109,9 @@ Task all_to_all_chunk(Team& team, Choice choice, uint64_t chunk, const Call& cal
   }
   for (int from = 0; from < team.size && team.local_size > 1; ++from) {
     const size_t size = bytes(from, team.rank);
-    if (topology.host_of(from) == team.host || size == 0) continue;
-    co_await until(
-        [&] { return team.has(topology.local_index(from) % choice.rails, Flag::out, chunk); });
+    const int rail = topology.local_index(from) % choice.rails;
+    if (topology.host_of(from) == team.host || rail == team.local || size == 0) continue;
+    co_await until([&] { return team.has(rail, Flag::out, chunk); });
     copy_bytes(output(from), landing(from, team.rank), size);
   }
   co_await until([&] { return team.wire.sent(chunk); });

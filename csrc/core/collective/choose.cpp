@@ -13,6 +13,7 @@ namespace {
 constexpr size_t kFlatBytes = 128 * 1024;   // read by each rank, all inputs together
 constexpr size_t kLeaderBytes = 16 * 1024;  // of all blocks: up to here one rank a host talks
 constexpr size_t kWholeBytes = 16 * 1024;   // a host sends at most so much to save a step
+constexpr size_t kPlainChunk = 256 * 1024;  // what is in a cache when a peer comes to read it
 constexpr size_t kChainChunk = 128 * 1024;  // the last host waits for a chunk of each before it
 
 size_t all_bytes(const Call& call, const Topology& topology) {
@@ -55,6 +56,15 @@ size_t blocks_in_area(Kind kind, const Topology& topology, int rails) {
   }
 }
 
+size_t most_of_chunk(Kind kind, const Topology& topology) {
+  // Blocks for one rank each: a whole area keeps them long enough for the price of a message.
+  const bool is_exchange =
+      kind == Kind::all_to_all || kind == Kind::gather || kind == Kind::scatter;
+  if (is_exchange) return Arena::kChunkBytes;
+  const bool is_chain = kind == Kind::broadcast && topology.num_hosts() > 2;
+  return is_chain ? kChainChunk : kPlainChunk;
+}
+
 }  // namespace
 
 Choice choose(const Call& call, const Topology& topology) {
@@ -72,9 +82,8 @@ Choice choose(const Call& call, const Topology& topology) {
 
 size_t chunk_elements(const Call& call, const Choice& choice, const Topology& topology) {
   const size_t width = size_of(call.dtype);
-  const bool is_chain = call.kind == Kind::broadcast && topology.num_hosts() > 2;
-  const size_t most = is_chain ? kChainChunk : Arena::kChunkBytes;
-  const size_t each = most / width / blocks_in_area(call.kind, topology, choice.rails);
+  const size_t blocks = blocks_in_area(call.kind, topology, choice.rails);
+  const size_t each = most_of_chunk(call.kind, topology) / width / blocks;
   // Whole lines: slices of a chunk are aligned as the tensor is.
   return std::max<size_t>(1, each >= 64 ? each / 64 * 64 : each);
 }

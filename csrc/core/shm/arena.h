@@ -26,7 +26,7 @@ enum class Fault : uint32_t { usage = 1, peer = 2, timeout = 3 };
 class Arena {
  public:
   static constexpr size_t kWindow = 4;
-  static constexpr size_t kChunkBytes = 256 * 1024;
+  static constexpr size_t kChunkBytes = 512 * 1024;
   /// A rank is never further ahead of another than kWindow calls, since each has a chunk.
   static constexpr size_t kHeads = 2 * kWindow;
 

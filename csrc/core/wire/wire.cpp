@@ -192,6 +192,7 @@ bool Wire::read_some(Peer& peer) {
   // No further than what is wanted: that a peer hangs up after its last piece is no fault.
   while (peer.waits()) {
     if (peer.frame_got < sizeof(Frame) && !read_frame(peer, moved)) return moved;
+    if (peer.target == nullptr) check(peer);
     if (peer.frame.kind == Frame::kFault) {
       if (!read_fault(peer, moved)) return moved;
       continue;
@@ -207,9 +208,7 @@ bool Wire::read_frame(Peer& peer, bool& moved) {
   const size_t got = receive(peer, into + peer.frame_got, sizeof(Frame) - peer.frame_got);
   moved |= got > 0;
   peer.frame_got += got;
-  if (peer.frame_got < sizeof(Frame)) return false;
-  check(peer);
-  return true;
+  return peer.frame_got == sizeof(Frame);
 }
 
 void Wire::check(const Peer& peer) const {
@@ -239,14 +238,18 @@ bool Wire::find_target(Peer& peer) {
 
 bool Wire::read_piece(Peer& peer, bool& moved) {
   Wanted& target = *peer.target;
+  const size_t missing = target.bytes - peer.target_got;
+  // Together with the frame behind it, for one system call less.
+  Frame next;
   const size_t got =
-      receive(peer, target.data + peer.target_got, target.bytes - peer.target_got);
+      receive(peer, {{{target.data + peer.target_got, missing}, {&next, sizeof next}}});
   moved |= got > 0;
-  peer.target_got += got;
+  peer.target_got += std::min(got, missing);
   if (peer.target_got < target.bytes) return false;
   target.there = true;
   peer.target = nullptr;
-  peer.frame_got = 0;
+  peer.frame = next;
+  peer.frame_got = got - missing;
   return true;
 }
 
@@ -262,8 +265,15 @@ bool Wire::read_fault(Peer& peer, bool& moved) {
 }
 
 size_t Wire::receive(Peer& peer, void* data, size_t bytes) {
+  return receive(peer, {{{data, bytes}, {nullptr, 0}}});
+}
+
+size_t Wire::receive(Peer& peer, std::array<iovec, 2> parts) {
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = parts.size();
   while (true) {
-    const ssize_t got = recv(peer.stream.get(), data, bytes, MSG_DONTWAIT);
+    const ssize_t got = recvmsg(peer.stream.get(), &message, MSG_DONTWAIT);
     if (got > 0) {
       bytes_received_ += got;
       return got;

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <poll.h>
+#include <sys/uio.h>
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -109,6 +111,7 @@ class Wire {
   void check(const Peer& peer) const;
   bool find_target(Peer& peer);
   size_t receive(Peer& peer, void* data, size_t bytes);
+  size_t receive(Peer& peer, std::array<iovec, 2> parts);
 
   std::vector<Peer> peers_;
   int own_;
