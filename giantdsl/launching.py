@@ -68,8 +68,11 @@ def launch(
     *,
     no_color: bool = False,
     run_here: Callable[[TrainJob], Outcome],
+    warn: Callable[[str], None],
 ) -> Outcome:
     """Train `job` on the ranks of its plan; `run_here` does it on one process.
+
+    `warn` gets the one line that says why ranks do not talk over the backend they should.
 
     Raises SettingsError for flags, a backend or a launcher that do not fit the plan, BuildError
     where a backend has to be built and cannot be.
@@ -95,7 +98,7 @@ def launch(
     from giantdsl.train.ranks import RankJob
 
     plan = make_parallel_plan(compiled)
-    options = _options(choice, plan)
+    options = _options(_backend(choice.backend, job.device, warn), plan)
     if parallel.compress is not None and options.backend != "giant":
         raise SettingsError(
             f"`parallel.compress` needs the backend `giant`, and this run is on {options.backend}"
@@ -128,29 +131,33 @@ def _hosts(choice: LaunchChoice, needed: int) -> tuple[Hosts | None, int]:
     return Hosts.parse(choice.nnodes, choice.node_rank, choice.rdzv), here
 
 
-def _options(choice: LaunchChoice, plan: ParallelPlan) -> LaunchOptions:
+def _options(backend: str, plan: ParallelPlan) -> LaunchOptions:
     from giantdsl.train.launch.context import LaunchOptions
 
     same = {
         "the plan": hashlib.sha256(repr(plan).encode()).hexdigest()[:16],
         "giantdsl": __version__,
+        "the backend": backend,
     }
-    return LaunchOptions(backend=_backend(choice.backend), same=same)
+    return LaunchOptions(backend=backend, same=same)
 
 
-def _backend(name: str) -> str:
+def _backend(name: str, device: str | None, warn: Callable[[str], None]) -> str:
+    """The backend's name, built where it has to be: once, before ranks start and all wait for it."""
     if name not in BACKENDS:
         raise SettingsError(f"`--backend {name}` is not one of {', '.join(BACKENDS)}")
     if name == "giant":
         from giantdsl.backends.giant import build
 
-        # Once, before ranks start: they would all wait for it, and one error is enough.
         build()
     if name != "auto":
         return name
-    import torch
+    from giantdsl.backends.choose import choose_backend
 
-    return "nccl" if torch.cuda.is_available() else "gloo"
+    chosen = choose_backend(device)
+    if chosen.warning is not None:
+        warn(chosen.warning)
+    return str(chosen.name)
 
 
 def _layout(parallel: ParallelSettings) -> str:

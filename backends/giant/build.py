@@ -107,15 +107,16 @@ def _key(compiler: Path, root: Path) -> str:
     return digest.hexdigest()[:20]
 
 
-def build() -> Path:
+def build(*, again: bool = True) -> Path:
     """The module's file, built if it is not there. Raises BuildError.
 
-    Of several processes one builds and the others wait for it.
+    Of several processes one builds and the others wait for it. `again` False: what failed to
+    build before, from the same sources, compiler and torch, is not tried again.
     """
     wanted = recipe()
     if wanted.library.is_file():
         return wanted.library
-    started = time.time()
+    started = time.time() if again else 0.0
     try:
         cache().mkdir(parents=True, exist_ok=True)
         with _lock(cache() / f"giant-{wanted.key}.lock"):
@@ -139,7 +140,7 @@ def _lock(path: Path) -> Iterator[None]:
 
 
 def _fail_as_before(wanted: Recipe, since: float) -> None:
-    """Who waited for a build that failed need not try it again."""
+    """What failed since then is not tried again: not by who waited for it, for one."""
     if wanted.log.is_file() and wanted.log.stat().st_mtime >= since:
         raise _failure(wanted, wanted.log.read_text("utf-8", "replace"))
 

@@ -14,5 +14,11 @@ def capability() -> Capability:
         wanted = recipe()
     except BuildError as error:
         return Capability(name=name, devices=devices, why_not=str(error), compiler=compiler)
-    library = wanted.library if wanted.library.is_file() else None
-    return Capability(name=name, devices=devices, why_not=None, compiler=compiler, library=library)
+    return Capability(
+        name=name,
+        devices=devices,
+        why_not=None,
+        compiler=compiler,
+        library=wanted.library if wanted.library.is_file() else None,
+        failed=wanted.log if wanted.log.is_file() else None,
+    )

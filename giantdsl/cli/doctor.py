@@ -7,7 +7,6 @@ import importlib.metadata
 import json
 import os
 import platform
-import shutil
 from dataclasses import asdict, dataclass
 
 from giantdsl import __version__
@@ -34,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print all findings; 1 if something is missing that nothing works without."""
-    findings = [_python(), *_packages(), _accelerator(), _compiler(), _shared_memory()]
+    findings = [_python(), *_packages(), _accelerator(), _compiler(), _backend()]
     if args.json:
         write(json.dumps({"version": __version__, "findings": [asdict(f) for f in findings]}))
     else:
@@ -84,15 +83,24 @@ def _accelerator() -> Finding:
 
 
 def _compiler() -> Finding:
-    """torch.compile needs one on the CPU."""
-    path = next((p for name in ("c++", "g++", "clang++") if (p := shutil.which(name))), None)
-    help = "" if path else "for compile = true on a CPU: install g++"
-    return Finding("C++ compiler", path or "none", path is not None, False, help)
+    """torch.compile needs one on the CPU, and so does the giant backend."""
+    from giantdsl.backends.giant.build import find_compiler
+
+    path = find_compiler()
+    help = "" if path else "for the giant backend, and compile = true on a CPU: install g++"
+    return Finding("C++ compiler", str(path or "none"), path is not None, False, help)
 
 
-def _shared_memory() -> Finding:
-    try:
-        free = shutil.disk_usage("/dev/shm").free
-    except OSError:
-        return Finding("shared memory", "no /dev/shm", False, False)
-    return Finding("shared memory", f"{free / 2**30:.1f} GiB free", True, False)
+def _backend() -> Finding:
+    """Over what ranks talk on the CPU: giant, or gloo where it cannot be built."""
+    from giantdsl.backends.giant.probe import capability
+
+    what, giant = "CPU backend", capability()
+    if giant.library is not None:
+        return Finding(what, f"giant, {giant.library}", True, False)
+    if giant.why_not is not None:
+        return Finding(what, f"gloo: {giant.why_not}", False, False)
+    if giant.failed is not None:
+        help = "`--backend giant` tries again"
+        return Finding(what, f"gloo: giant did not build, see {giant.failed}", False, False, help)
+    return Finding(what, "giant, built at first use: about a minute", True, False)

@@ -30,6 +30,13 @@ def say_error(message: str) -> None:
     say(f"{palette.error}error{palette.reset}{palette.bold}:{palette.reset} {line}")
 
 
+def say_warning(message: str) -> None:
+    """`warning: …` on one line."""
+    palette = palette_for(sys.stderr)
+    line = " ".join(message.split())
+    say(f"{palette.warning}warning{palette.reset}{palette.bold}:{palette.reset} {line}")
+
+
 def say_diagnostics(diagnostics: Iterable[Diagnostic]) -> None:
     """All of them on stderr, and how to read more about the first."""
     found = list(diagnostics)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from giantdsl.cli.compiling import compile_arguments
 from giantdsl.cli.parser import add_spec
-from giantdsl.cli.terminal import palette_for
+from giantdsl.cli.terminal import palette_for, say_warning
 from giantdsl.diagnostics.render import PLAIN
 from giantdsl.driver import Compiled
 from giantdsl.launching import BACKENDS, LaunchChoice, auto_override, launch
@@ -86,7 +86,17 @@ def run(args: argparse.Namespace) -> int:
         rdzv=args.rdzv,
         backend=args.backend,
     )
-    return launch(compiled, job, choice, no_color=no_color, run_here=_run_here).exit_code
+    outcome = launch(compiled, job, choice, no_color=no_color, run_here=_run_here, warn=_warn_once)
+    return outcome.exit_code
+
+
+def _warn_once(message: str) -> None:
+    """By one of the processes that a launcher started on this host."""
+    from giantdsl.train.launch.environment import detect
+
+    rank = detect()
+    if rank is None or rank.local_rank == 0:
+        say_warning(message)
 
 
 def _run_here(job: TrainJob) -> Outcome:

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from giantdsl.cli.compiling import compile_arguments
 from giantdsl.cli.exit_codes import DONE, FAILED
 from giantdsl.cli.parser import UsageError, add_spec
-from giantdsl.cli.terminal import say, write
+from giantdsl.cli.terminal import say, say_warning, write
 from giantdsl.diagnostics import did_you_mean
 from giantdsl.errors import SettingsError, SpecError
 from giantdsl.verify.layouts import all_layouts, parse_layouts, spec_layout
@@ -26,6 +26,7 @@ EXAMPLE = (
     "giantdsl verify models/mixtral.giant --all 8"
 )
 _MAX_RANKS = 64
+_BACKENDS = ("auto", "giant", "gloo")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -37,6 +38,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--all", metavar="N", type=int, help="every legal layout of up to N ranks")
     parser.add_argument(
         "--full", action="store_true", help="the spec's own sizes, not a small version of it"
+    )
+    parser.add_argument(
+        "--backend", choices=_BACKENDS, default="auto", help="how ranks talk (default auto)"
     )
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="of weights and batch")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
@@ -110,7 +114,8 @@ def _compare(small: SmallSpec, layouts: Sequence[Layout], args: argparse.Namespa
     most = max(layout.ranks for layout in layouts)
     width = max(6, *(len(layout.label) for layout in layouts))
     rows: list[Row] = []
-    with Runner(small.compile, most_ranks=most, seed=args.seed) as runner:
+    backend = _backend(args.backend) if most > 1 else None
+    with Runner(small.compile, most_ranks=most, backend=backend, seed=args.seed) as runner:
         if not args.json:
             write(f"{'layout':<{width}}  ranks  {'error':>8}  {'bound':>7}      worst tensor")
         for layout in layouts:
@@ -122,6 +127,18 @@ def _compare(small: SmallSpec, layouts: Sequence[Layout], args: argparse.Namespa
                 write(_line(row, width))
                 sys.stdout.flush()
     return rows
+
+
+def _backend(name: str) -> str:
+    """Float64 is what is compared, so the CPU's."""
+    if name != "auto":
+        return name
+    from giantdsl.backends.choose import choose_backend
+
+    chosen = choose_backend("cpu")
+    if chosen.warning is not None:
+        say_warning(chosen.warning)
+    return str(chosen.name)
 
 
 def _line(row: Row, width: int) -> str:

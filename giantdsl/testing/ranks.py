@@ -24,6 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from giantdsl.backends.choose import choose_backend
 from giantdsl.errors import GiantError, RuntimeFault
 
 START_S = 120.0
@@ -33,12 +34,15 @@ START_S = 120.0
 class RankPool:
     """`size` processes. `run(function, …)` calls a top-level function on the first n of them.
 
-    Their group is one of `backend`, None: of what GIANTDSL_TEST_BACKEND names, else gloo.
+    Their group is one of `backend`, None: of what GIANTDSL_TEST_BACKEND names, else of what
+    `giantdsl train` takes for tensors on the CPU.
     """
 
     def __init__(self, size: int, threads: int = 1, backend: str | None = None) -> None:
         self.size, self._threads = size, threads
-        self.backend = backend or os.environ.get("GIANTDSL_TEST_BACKEND") or "gloo"
+        self.backend = (
+            backend or os.environ.get("GIANTDSL_TEST_BACKEND") or choose_backend("cpu").name
+        )
         self._folder = tempfile.TemporaryDirectory(prefix="giantdsl-ranks-")
         self._ranks: list[_Rank] = []
         self._calls = 0

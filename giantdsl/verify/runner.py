@@ -36,7 +36,8 @@ class Runner:
     """Compares layouts of one spec. Holds a pool of processes: close it, or use it in a `with`.
 
     `compile_layout` gives the spec under a layout, small enough to run, in float64. `most_ranks`
-    will be asked for: the pool has as many from the start. `pool` is one that exists already.
+    will be asked for: the pool has as many from the start, and its ranks talk over `backend`
+    (None: see RankPool). `pool` is one that exists already.
     """
 
     def __init__(
@@ -44,13 +45,14 @@ class Runner:
         compile_layout: Compile,
         *,
         most_ranks: int = 1,
+        backend: str | None = None,
         pool: RankPool | None = None,
         seed: int = 0,
         bound: float = BOUND,
         timeout_s: float = 120,
     ) -> None:
         self._compile = compile_layout
-        self._most_ranks = most_ranks
+        self._most_ranks, self._backend = most_ranks, backend
         self._seed, self._bound, self._timeout_s = seed, bound, timeout_s
         self._pool, self._owns_pool = pool, pool is None
         self._folder = tempfile.TemporaryDirectory(prefix="giantdsl-verify-")
@@ -97,7 +99,7 @@ class Runner:
             self._pool.close()
             self._pool = None
         if self._pool is None:
-            self._pool = RankPool(max(needed, self._most_ranks))
+            self._pool = RankPool(max(needed, self._most_ranks), backend=self._backend)
         return self._pool
 
     def _reference(
