@@ -199,6 +199,7 @@ SAVES = Calls(
                 (
                     _STEPS,
                     Parameter("keep", optional(Whole(1)), "how many checkpoints stay; none: all"),
+                    Parameter("async", Flag(), "write while training goes on", True),
                 ),
             )
         ]

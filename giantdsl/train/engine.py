@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from torch import Tensor
@@ -12,9 +11,10 @@ from torch import Tensor
 from giantdsl.plan import Plan
 from giantdsl.runtime.rng import sample_noise
 from giantdsl.settings.values import TrainSettings
-from giantdsl.train.checkpoint import Checkpoint, TrainState, save_checkpoint
+from giantdsl.train.checkpoint import Checkpoint
 from giantdsl.train.evaluate import Evaluation, evaluate
 from giantdsl.train.objective import split_batch
+from giantdsl.train.saving import Snapshot
 from giantdsl.train.session import HeldOut, Model
 from giantdsl.train.step import StepResult, take_step
 
@@ -40,8 +40,8 @@ class Engine(Protocol):
     def restore(self, checkpoint: Checkpoint) -> None:
         """Raises SettingsError naming the first tensor that does not fit."""
 
-    def save(self, root: Path, state: TrainState, keep: int | None) -> Path:
-        """A complete checkpoint, of whole tensors under their logical names."""
+    def snapshot(self, *, copy: bool) -> Snapshot | None:
+        """What a checkpoint holds; None but on the first process. `copy`: steps may follow at once."""
 
     def agreed(self, signal: int | None) -> int | None:
         """A signal that any process got."""
@@ -92,9 +92,11 @@ class OneProcess:
     def restore(self, checkpoint: Checkpoint) -> None:
         self.model.restore(checkpoint)
 
-    def save(self, root: Path, state: TrainState, keep: int | None) -> Path:
-        tensors, moments = self.model.tensors(), self.model.optimizer.state_tensors()
-        return save_checkpoint(root, state, tensors, moments, keep=keep)
+    def snapshot(self, *, copy: bool) -> Snapshot | None:
+        def taken(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            return {name: t.detach().to("cpu", copy=copy) for name, t in tensors.items()}
+
+        return Snapshot(taken(self.model.tensors()), taken(self.model.optimizer.state_tensors()))
 
     def agreed(self, signal: int | None) -> int | None:
         return signal

@@ -14,7 +14,7 @@ import torch
 from giantdsl.attrs import Config
 from giantdsl.errors import RuntimeFault
 from giantdsl.runtime.device import deterministic, peak_memory_bytes, pick_device
-from giantdsl.train.arguments import optional_count
+from giantdsl.train.arguments import flag, optional_count
 from giantdsl.train.batches import Batches, batches_ahead
 from giantdsl.train.checkpoint import (
     Checkpoint,
@@ -33,6 +33,7 @@ from giantdsl.train.metrics import MetricsFile, StepRecord
 from giantdsl.train.ranks import Ranks
 from giantdsl.train.resume import choose_checkpoint
 from giantdsl.train.run_dir import RunDir, write_run_files, write_stages
+from giantdsl.train.saving import CheckpointWriter
 from giantdsl.train.schedule import learning_rate
 from giantdsl.train.session import Data, build_data, build_model, check_resume, interval
 from giantdsl.train.settings_json import settings_to_json
@@ -155,20 +156,43 @@ class _Loop:
         self.engine = engine
         self._console = console
         self._checkpoint = checkpoint
+        """The newest that is complete or will be."""
         self._last: StepRecord | None = None
         self._eval: dict[str, float] = {}
         self._skipped = 0
+        self._is_abandoned = False
         self._progress = progress
         self._metrics: MetricsFile | None = None
         self._events: TensorBoard | None = None
+        self._writer: CheckpointWriter | None = None
         if not engine.is_first:
             return
+        self._writer = self._make_writer(checkpoint)
         with writing("metrics", directory.metrics):
             self._metrics = MetricsFile(directory.metrics, after_step=state.step)
         if "tensorboard" in job.settings.log:
             self._events = TensorBoard(directory.events, after_step=state.step)
 
+    def _make_writer(self, checkpoint: Path | None) -> CheckpointWriter:
+        save = self._job.settings.save
+        writer = CheckpointWriter(
+            self._directory.checkpoints,
+            keep=None if save is None else optional_count(save, "keep"),
+            before=self._sync_metrics,
+            is_async=_is_async(save),
+        )
+        writer.last = checkpoint
+        return writer
+
     def close(self) -> None:
+        """A checkpoint that is being written is finished first."""
+        try:
+            if self._writer is not None and not self._is_abandoned:
+                self._writer.finish()
+        finally:
+            self._close_files()
+
+    def _close_files(self) -> None:
         if self._metrics is not None:
             self._metrics.close()
         if self._events is not None:
@@ -182,15 +206,21 @@ class _Loop:
             while not self._is_done() and stopped_by is None:
                 record = self._step(batches)
                 self._report(record)
+                if self._writer is not None:
+                    self._writer.check()
                 if self._is_done() or _is_due(self._job.settings.save, record.step):
                     self._save()
                 stopped_by = self.engine.agreed(request.number)
             if self._is_done():
                 stopped_by = None
+                self._finish_saving()
             else:
                 self._stop_early()
         except KeyboardInterrupt:
             stopped_by = request.number or signal.SIGINT
+            self._is_abandoned = True
+            if self._writer is not None:
+                self._checkpoint = self._writer.last
             kept = self._checkpoint or "none yet"
             self._console.warn(f"stopped without saving; the last checkpoint is {kept}")
         return self._result(stopped_by)
@@ -259,19 +289,31 @@ class _Loop:
         self._console.step(record)
 
     def _save(self) -> None:
-        """A checkpoint of this step, unless there is one; the metrics reach the disk before it."""
-        keep = self._job.settings.save
+        """A checkpoint of this step, which is complete some time later."""
+        if self._events is not None:
+            self._events.sync()
+        if self._writer is not None and self._writer.is_busy:
+            self._console.say("waiting for the checkpoint before to reach the disk")
+        self._finish_saving()
+        snapshot = self.engine.snapshot(copy=_is_async(self._job.settings.save))
+        if self._writer is not None and snapshot is not None:
+            self._writer.start(self.state, snapshot)
+        self._checkpoint = self._directory.checkpoints / checkpoint_name(self.state.step)
+
+    def _finish_saving(self) -> None:
+        if self._writer is not None:
+            self._writer.finish()
+
+    def _sync_metrics(self) -> None:
+        """They reach the disk before the checkpoint of their last step."""
         with writing("metrics", self._directory.metrics):
             if self._metrics is not None:
                 self._metrics.sync()
-            if self._events is not None:
-                self._events.sync()
-        count = None if keep is None else optional_count(keep, "keep")
-        self._checkpoint = self.engine.save(self._directory.checkpoints, self.state, count)
 
     def _stop_early(self) -> None:
         if self._checkpoint is None or self._checkpoint.name != checkpoint_name(self.state.step):
             self._save()
+        self._finish_saving()
         self._console.warn(
             f"stopped after step {self.state.step}, saved in {self._checkpoint}; "
             f"to go on, type {self._job.again}"
@@ -286,6 +328,10 @@ class _Loop:
             checkpoint=self._checkpoint,
             signal=stopped_by,
         )
+
+
+def _is_async(save: Config | None) -> bool:
+    return save is None or flag(save, "async", True)
 
 
 def _is_due(every: Config | None, step: int) -> bool:

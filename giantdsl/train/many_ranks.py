@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -16,12 +15,12 @@ from giantdsl.mesh.slices import even_bounds
 from giantdsl.plan import ParallelPlan
 from giantdsl.runtime.device import compute_dtype, master_dtype
 from giantdsl.runtime.executor import Executor
-from giantdsl.runtime.groups import Group, Groups, from_first
+from giantdsl.runtime.groups import Group, Groups
 from giantdsl.runtime.loader import build_module, load_source
 from giantdsl.runtime.rank_model import RankModel, build_rank_model
 from giantdsl.settings.values import TrainSettings
 from giantdsl.train.batches import select_inputs
-from giantdsl.train.checkpoint import Checkpoint, TrainState, save_checkpoint
+from giantdsl.train.checkpoint import Checkpoint
 from giantdsl.train.engine import microbatch_noise
 from giantdsl.train.evaluate import Evaluation, Total, evaluated_samples, evaluating
 from giantdsl.train.job import TrainJob
@@ -39,6 +38,7 @@ from giantdsl.train.parallel.whole import (
     scatter_parameters,
     scatter_state,
 )
+from giantdsl.train.saving import Snapshot
 from giantdsl.train.session import HeldOut
 from giantdsl.train.step import StepResult
 
@@ -172,13 +172,11 @@ class ManyRanks:
         scatter_parameters(self.optimizer, checkpoint.model_tensors() if first else None)
         scatter_state(self.optimizer, checkpoint.optimizer_tensors() if first else None)
 
-    def save(self, root: Path, state: TrainState, keep: int | None) -> Path:
+    def snapshot(self, *, copy: bool) -> Snapshot | None:
+        # Tensors that were put together from pieces are copies anyway.
         parameters = {n: t for n, t in gather_parameters(self.optimizer) if t is not None}
         moments = {n: t for n, t in gather_state(self.optimizer) if t is not None}
-        path: Path | None = None
-        if self.is_first:
-            path = save_checkpoint(root, state, parameters, moments, keep=keep)
-        return Path(from_first(self.optimizer.place.job, str(path)))
+        return Snapshot(parameters, moments) if self.is_first else None
 
     def agreed(self, signal: int | None) -> int | None:
         found = torch.tensor([signal or 0], dtype=torch.int64, device=self.optimizer.device)

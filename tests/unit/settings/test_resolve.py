@@ -74,7 +74,7 @@ def test_shorthands() -> None:
     assert train('train.tokenizer="gpt2"').tokenizer == Config("hf", (), (("name", "gpt2"),))
     assert train("train.log=[console, tensorboard]").log == ("console", "tensorboard")
     assert train("train.save=every(5, keep=2)").save == Config(
-        "every", (), (("steps", 5), ("keep", 2))
+        "every", (), (("steps", 5), ("keep", 2), ("async", True))
     )
     assert train("train.steps=1e3").steps == 1000
     blended = train('train.data=blend(a="a.bin", b=text("b.txt"), ratio=[1, 3])').data
